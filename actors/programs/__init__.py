@@ -1,0 +1,1 @@
+"""What a turn runs: DSPy signatures, the three routes, the models they call."""

@@ -1,0 +1,1 @@
+"""Where generated code runs: one contract, several backends, one conformance suite."""

@@ -1,0 +1,1 @@
+"""The HTTP and SSE face of Fleet."""
