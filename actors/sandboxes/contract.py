@@ -18,7 +18,6 @@ import msgspec
 
 from events.errors import FleetError
 
-
 Json = Any
 """A JSON value: what may cross between host and guest."""
 

@@ -1,0 +1,175 @@
+"""The log as everyone sees it: append under fences, read in order, be woken, keep large things.
+
+Guarantees, checked by events.check for every implementation:
+
+- whoever has seen position p has seen every event up to p, and whoever has seen seq n of a session all of it up to n;
+- a stream's version and a session's seq have no gaps; a conflict, a duplicate or a failure leaves none;
+- an append is durable when its verdict is returned, and is all or nothing;
+- the same key appends once, however often and from however many processes it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from events.catalogue import Fact
+from events.ids import AgentId, SessionId
+from events.record import Record
+
+EVENT_LIMIT_BYTES = 256 * 1024
+"""Largest payload of one event; larger content goes to a blob first."""
+SESSION_LIMIT_EVENTS = 1_000_000
+PAGE = 1000
+BLOB_CHUNK_BYTES = 1 << 20
+
+
+class Append(msgspec.Struct, frozen=True):
+    """A request to append facts, in order, to one agent's stream of one session.
+
+    `expected_version` is the stream's version before (0: the stream does not exist yet). `epoch` is the writer's
+    incarnation: lower than the stream's is a conflict, higher takes the stream over. `key` makes the request idempotent
+    within the session: the same key again gives `Duplicate` when `key_digest` (of the request's meaning, by the caller)
+    is the same, `KeyClash` when it is not. `causation` is the seq that led to it.
+    """
+
+    session_id: SessionId
+    agent_id: AgentId
+    facts: tuple[Fact, ...]
+    expected_version: int
+    epoch: int = 0
+    causation: int = 0
+    key: str = ""
+    key_digest: bytes = b""
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """Durable. The facts have seqs `first_seq` to `last_seq`; the stream is at `version`, the log at `position`."""
+
+    first_seq: int
+    last_seq: int
+    version: int
+    position: int
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """Not appended: the stream is at this version and epoch."""
+
+    version: int
+    epoch: int
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    """Not appended again: the same key and meaning was appended at these seqs."""
+
+    first_seq: int
+    last_seq: int
+
+
+class KeyClash(msgspec.Struct, frozen=True):
+    """Not appended: the key was used with another meaning, at this seq."""
+
+    first_seq: int
+
+
+Verdict = Appended | Conflict | Duplicate | KeyClash
+
+
+class SessionHead(msgspec.Struct, frozen=True):
+    """A session's newest event: its seq, position and chain hash."""
+
+    session_id: SessionId
+    seq: int
+    position: int
+    hash: bytes
+
+
+class StreamHead(msgspec.Struct, frozen=True):
+    agent_id: AgentId
+    version: int
+    epoch: int
+
+
+class BlobStat(msgspec.Struct, frozen=True):
+    """Hex sha256 and size in bytes of the content (before compression)."""
+
+    digest: str
+    size: int
+
+
+class Blobs(Protocol):
+    """Content-addressed bytes of any size. Memory use does not depend on size."""
+
+    async def put(self, chunks: AsyncIterable[bytes]) -> BlobStat:
+        """Store once; a cut or failed upload leaves nothing behind. Errors: StorageFull, LogUnavailable."""
+        ...
+
+    async def put_bytes(self, content: bytes) -> BlobStat: ...
+
+    def get(self, digest: str, start: int = 0) -> AsyncIterator[bytes]:
+        """The content from byte `start`, in chunks of at most `BLOB_CHUNK_BYTES`. Errors: NoSuchBlob, Damaged."""
+        ...
+
+    async def get_bytes(self, digest: str) -> bytes: ...
+
+    async def stat(self, digest: str) -> BlobStat | None: ...
+
+
+class Bell(Protocol):
+    """Rings when the log may have grown, and now and then by itself; carries no data, so nobody depends on it."""
+
+    async def wait(self) -> None:
+        """Return at the next ring after the last return (rings in between are remembered as one)."""
+        ...
+
+
+class EventLog(Protocol):
+    """See the module's guarantees. Errors of every method: LogUnavailable (nothing known to be written), Damaged."""
+
+    @property
+    def blobs(self) -> Blobs: ...
+
+    async def incarnation(self) -> str:
+        """Names this log's history; another one after a restore from a backup, so readers can tell."""
+        ...
+
+    async def append(self, requests: Sequence[Append]) -> list[Verdict]:
+        """One verdict per request, in order; requests for one stream take effect in order.
+
+        Errors: TooLarge and StorageFull before anything of this call is written. LogUnavailable: it may or may not have
+        been written; with keys or expected versions, sending it again is safe.
+        """
+        ...
+
+    async def read(self, after: int, limit: int = PAGE) -> list[Record]:
+        """The next events of the whole log after position `after`, at most `limit`."""
+        ...
+
+    async def read_session(
+        self, session_id: SessionId, after: int = 0, until: int | None = None, limit: int = PAGE
+    ) -> list[Record]:
+        """The session's events with `after < seq <= until`, at most `limit`, in order."""
+        ...
+
+    async def read_stream(
+        self, session_id: SessionId, agent_id: AgentId, after: int = 0, limit: int = PAGE
+    ) -> list[Record]:
+        """One agent's events with version > `after`."""
+        ...
+
+    async def head(self) -> int:
+        """The log's newest position, 0 when empty."""
+        ...
+
+    async def session_head(self, session_id: SessionId) -> SessionHead | None: ...
+
+    async def stream_head(self, session_id: SessionId, agent_id: AgentId) -> StreamHead | None: ...
+
+    def bell(self) -> AbstractAsyncContextManager[Bell]:
+        """Listen for appends by anyone."""
+        ...
+
+    async def close(self) -> None: ...
