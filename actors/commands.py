@@ -32,7 +32,7 @@ class CreateSession(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SubmitTurn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task for a session. `mode`, `model` …: None takes the session's. `attachments` are workspace paths it is about."""
+    """A task for a session. `mode`, `model` …: None takes the session's. `attachments`: workspace paths it is about."""
 
     session_id: SessionId
     task: str
@@ -45,7 +45,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CancelTurn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Stop a turn, running or queued. Ending an ended turn is no error. Returns when it is stopped, at most 2 s later."""
+    """Stop a turn, running or queued. Stopping an ended turn is no error. Returns when stopped, at most 2 s later."""
 
     session_id: SessionId
     turn_id: TurnId
@@ -81,7 +81,7 @@ class ArchiveSession(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AttachFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content is already a blob; `file.path` is a checked workspace path. Same path and digest again: nothing new."""
+    """The content is a blob already; `file.path` is a checked workspace path. Same path and digest: nothing new."""
 
     session_id: SessionId
     file: FileRef
