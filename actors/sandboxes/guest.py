@@ -553,6 +553,8 @@ def main() -> None:
     if len(sys.argv) > 3:
         become(int(sys.argv[4]))
     channel = Channel(int(sys.argv[1]), int(sys.argv[2]))
+    os.closerange(3, channel.read_fd)  # whatever else was inherited is none of the code's business
+    os.closerange(max(channel.read_fd, channel.write_fd) + 1, 256)
     start = channel.receive()
     with contextlib.suppress(OSError):  # already the leader
         os.setsid()
