@@ -75,7 +75,10 @@ def python() -> str:
 
 
 def arguments(way: Confinement, place: Place, packages: Sequence[Path], info_fd: int) -> list[str]:
-    """Everything but the command; `info_fd` is where bubblewrap says which process is the namespace's first."""
+    """Everything but the command, which finds itself in ``/``.
+
+    `info_fd` is where bubblewrap says which process is the namespace's first.
+    """
     made: list[str] = []
     for kind in ("ipc", "pid", "net", "uts", *(() if way.private else ("user",))):
         made.append(f"--unshare-{kind}")
@@ -108,7 +111,7 @@ def arguments(way: Confinement, place: Place, packages: Sequence[Path], info_fd:
     made += ["--proc", "/proc", "--dev", "/dev"]
     for memory, size in (("/dev/shm", SHARED_MEMORY_BYTES), ("/tmp", TMP_BYTES)):
         made += ["--size", str(size), "--perms", "1777", "--tmpfs", memory]
-    made += ["--bind", str(place.workspace), WORKSPACE, "--chdir", WORKSPACE]
+    made += ["--bind", str(place.workspace), WORKSPACE, "--chdir", "/"]
     # Both are file systems in memory, without a limit: what could be written there would be host memory.
     return [*made, "--remount-ro", "/dev", "--remount-ro", "/"]
 

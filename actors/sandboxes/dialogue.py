@@ -56,10 +56,11 @@ class Dialogue:
         self._cells = 0
         self.gone: SandboxGone | None = None
 
-    async def start(self, *, rlimits: Mapping[str, int], paths: Sequence[str] = ()) -> str:
-        """Set the guest up (limits by their names in `resource`, more import paths); its Python version."""
+    async def start(self, folder: str, *, rlimits: Mapping[str, int], paths: Sequence[str] = ()) -> str:
+        """Set the guest up in its workspace (limits by their names in `resource`, more import paths); its version."""
         self._check()
-        start = {"t": "start", "rlimits": rlimits, "paths": paths, "result_bytes": self._limits.result_bytes}
+        limit = self._limits.result_bytes
+        start = {"t": "start", "folder": folder, "rlimits": rlimits, "paths": paths, "result_bytes": limit}
         self._send(encode(start))
         return (await self._ready).python
 

@@ -34,6 +34,7 @@ VALUE_LIMIT_BYTES = 1 << 20
 """A last expression's value over this is shown, not sent."""
 SHOWN_LIMIT = 20_000
 MESSAGE_LIMIT = 4_000
+JSON_DIGITS = 4300
 OUT_OF_MEMORY, HOST_LEFT = 86, 87
 """Exit statuses of the driver; 86 is reported as gone (memory)."""
 
@@ -64,11 +65,11 @@ _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 def encode(value: Any) -> bytes:
     """JSON that every reader accepts. Errors: TypeError; ValueError (NaN, circular, no text, over 4,300 digits)."""
-    limit_digits(4300)
+    limit_digits(JSON_DIGITS)
     try:
         return _encoder.encode(value).encode()
     finally:
-        limit_digits(0)
+        limit_digits(Driver.digits)
 
 
 def limit_digits(count: int) -> None:
@@ -166,6 +167,11 @@ class Interpreter:
                 main.cancel()
             for _ in range(3):
                 self._loop.run_until_complete(asyncio.sleep(0))
+
+    def close(self) -> None:
+        """Let go of the event loop; only needed where the process goes on."""
+        if self._loop is not None:
+            self._loop.close()
 
     def _host_function(self, name: str) -> Callable[..., Any]:
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -351,6 +357,9 @@ class Channel:
 
 class Driver:
     """Cells in the main thread, the channel in another, host calls from any."""
+
+    digits = JSON_DIGITS
+    """How long an int code may print; without limit once this process belongs to the code."""
 
     def __init__(self, channel: Channel, start: dict[str, Any]) -> None:
         main = type(sys)("__main__")
@@ -558,7 +567,9 @@ def main() -> None:
     start = channel.receive()
     with contextlib.suppress(OSError):  # already the leader
         os.setsid()
+    Driver.digits = 0
     limit_digits(0)
+    os.chdir(start["folder"])
     sys.path += [*start["paths"], os.getcwd()]
     sys.argv = [""]
     builtins.__dict__.update(exit=sys.exit, quit=sys.exit)

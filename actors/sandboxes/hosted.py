@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import TypeVar
 
 import msgspec
 
@@ -29,7 +26,7 @@ from actors.sandboxes.launch import Guest
 from actors.sandboxes.output import Output
 from actors.sandboxes.places import Place
 from actors.sandboxes.processes import proportional_bytes, usage
-from actors.sandboxes.workspace import CHUNK_BYTES, Incoming, TooDeep
+from actors.sandboxes.transfers import Transfers
 
 WATCH_SECONDS = 0.25
 STRICT_WATCH_SECONDS = 0.05
@@ -37,8 +34,6 @@ STRICT_WATCH_SECONDS = 0.05
 DISK_WATCH_SECONDS = 1.0
 CHEAP_WALK_SECONDS = 0.005
 """A workspace that is walked in this time is measured after every cell; a larger one by `changes` and during cells."""
-
-T = TypeVar("T")
 
 
 class HostedSandbox:
@@ -51,13 +46,11 @@ class HostedSandbox:
         self._backend = backend
         self._guest = guest
         self._place = place
-        self._executor = executor
         self._watch_seconds = WATCH_SECONDS if counted else STRICT_WATCH_SECONDS
         self._dialogue = Dialogue(spec.limits, guest.send, before_event=self._drain, on_gone=lambda gone: guest.kill())
         self._ended: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._size = 0
-        self._walk_seconds = 0.0
+        self._transfers = Transfers(place.files, executor, spec.limits.disk_bytes, self._dialogue.fail)
         self.start_failure = ""
         self.on_closed: Callable[[], None] = lambda: None
 
@@ -69,12 +62,12 @@ class HostedSandbox:
     def backend(self) -> str:
         return self._backend
 
-    async def begin(self, rlimits: Mapping[str, int], paths: Sequence[str]) -> None:
+    async def begin(self, folder: str, rlimits: Mapping[str, int], paths: Sequence[str]) -> None:
         """Wait until the guest is ready. Errors: SandboxGone."""
         await self._guest.connect(self._dialogue.feed, self._lost)
         self._ended = asyncio.create_task(self._wait_end())
         try:
-            await self._dialogue.start(rlimits=rlimits, paths=paths)
+            await self._dialogue.start(folder, rlimits=rlimits, paths=paths)
         except BaseException:
             self.start_failure = self._guest.stderr.read_rest()
             raise
@@ -122,8 +115,8 @@ class HostedSandbox:
             for pipe in pipes:
                 pipe.stop()
         output.finish()
-        if self._walk_seconds < CHEAP_WALK_SECONDS:
-            await self._check_disk()
+        if self._transfers.walk_seconds < CHEAP_WALK_SECONDS:
+            await self._transfers.check_disk()
         spent = msgspec.structs.replace(
             result.usage, printed_bytes=output.printed_bytes, dropped_bytes=output.dropped_bytes
         )
@@ -136,40 +129,19 @@ class HostedSandbox:
     async def put(self, path: str, chunks: AsyncIterable[bytes]) -> FileStat:
         """See `Sandbox.put`."""
         self._check()
-        with self._disk_full():
-            incoming = await self._in_thread(self._place.files.begin, path)
-            try:
-                buffer = bytearray()
-                async for chunk in chunks:
-                    buffer += chunk
-                    if len(buffer) >= CHUNK_BYTES:
-                        await self._write(incoming, buffer)
-                await self._write(incoming, buffer)
-                found = await self._in_thread(self._place.files.commit, incoming)
-            finally:
-                await self._in_thread(incoming.discard)
-        self._size += found.size
-        return found
+        return await self._transfers.put(path, chunks)
 
     async def get(self, path: str) -> AsyncIterator[bytes]:
         """See `Sandbox.get`."""
         self._check()
-        fd = await self._in_thread(self._place.files.open, path)
-        try:
-            while data := await self._in_thread(os.read, fd, CHUNK_BYTES):
-                yield data
-        finally:
-            os.close(fd)
+        async with contextlib.aclosing(self._transfers.get(path)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def changes(self) -> list[FileChange]:
         """See `Sandbox.changes`."""
         self._check()
-        try:
-            changed, self._size = await self._in_thread(self._place.files.changes)
-        except TooDeep:
-            raise self._too_deep() from None
-        self._check_size()
-        return changed
+        return await self._transfers.changes()
 
     async def close(self) -> None:
         """See `Sandbox.close`."""
@@ -184,9 +156,9 @@ class HostedSandbox:
         with contextlib.suppress(Exception):
             await self._guest.end()
         with contextlib.suppress(Exception):
-            await self._in_thread(self._end_stragglers)
+            await self._transfers.in_thread(self._end_stragglers)
         with contextlib.suppress(Exception):
-            await self._in_thread(self._place.remove)
+            await self._transfers.in_thread(self._place.remove)
         self.on_closed()
 
     def _end_stragglers(self) -> None:
@@ -230,51 +202,11 @@ class HostedSandbox:
             if now.cpu_seconds - before > limits.cpu_seconds:
                 self._dialogue.limit_reached(f"the cell used {limits.cpu_seconds:g} s of CPU time")
             if now.resident_bytes > limits.memory_bytes:
-                together = await self._in_thread(proportional_bytes, root.pid)
+                together = await self._transfers.in_thread(proportional_bytes, root.pid)
                 if together > limits.memory_bytes:
                     message = f"its processes used {together:,} bytes of memory, the limit is {limits.memory_bytes:,}"
                     self._dialogue.fail("memory", message)
             if loop.time() >= disk_due:
                 with contextlib.suppress(SandboxGone):
-                    await self._check_disk()
-                disk_due = loop.time() + max(DISK_WATCH_SECONDS, 20 * self._walk_seconds)
-
-    async def _check_disk(self) -> None:
-        started = asyncio.get_running_loop().time()
-        try:
-            self._size = await self._in_thread(self._place.files.size)
-        except TooDeep:
-            raise self._too_deep() from None
-        self._walk_seconds = asyncio.get_running_loop().time() - started
-        self._check_size()
-
-    def _check_size(self) -> None:
-        limit = self._spec.limits.disk_bytes
-        if self._size > limit:
-            self._dialogue.fail("disk", f"its files take {self._size:,} bytes, the limit is {limit:,}")
-        self._check()
-
-    def _too_deep(self) -> SandboxGone:
-        self._dialogue.fail("disk", "its folders are nested too deeply to measure what they hold")
-        assert self._dialogue.gone is not None
-        return self._dialogue.gone
-
-    async def _write(self, incoming: Incoming, buffer: bytearray) -> None:
-        if self._size + incoming.size + len(buffer) > self._spec.limits.disk_bytes:
-            self._size += incoming.size + len(buffer)
-            self._check_size()
-        await self._in_thread(incoming.write, bytes(buffer))
-        buffer.clear()
-
-    @contextlib.contextmanager
-    def _disk_full(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            self._dialogue.fail("disk", "the host's disk is full; free some space")
-            self._check()
-
-    async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+                    await self._transfers.check_disk()
+                disk_due = loop.time() + max(DISK_WATCH_SECONDS, 20 * self._transfers.walk_seconds)

@@ -42,13 +42,15 @@ class HostedProvider:
             await asyncio.get_running_loop().run_in_executor(self._executor, sweep, self._root)
             self._swept = True
 
-    async def begin(self, sandbox: HostedSandbox, rlimits: dict[str, int], paths: Sequence[str]) -> None:
-        """Wait for a new guest. Errors: SandboxGone, TimeoutError; the sandbox is then closed."""
+    async def begin(
+        self, sandbox: HostedSandbox, folder: str, rlimits: dict[str, int], paths: Sequence[str] = ()
+    ) -> None:
+        """Wait for a new guest in its working directory. Errors: SandboxGone, TimeoutError; it is closed then."""
         self._living.add(sandbox)
         sandbox.on_closed = lambda: self._living.discard(sandbox)
         try:
             async with asyncio.timeout(START_SECONDS):
-                await sandbox.begin(rlimits, paths)
+                await sandbox.begin(folder, rlimits, paths)
         except BaseException:
             await sandbox.close()
             raise
@@ -108,7 +110,8 @@ class LocalProvider(HostedProvider):
             sandbox = HostedSandbox(spec, self.name, guest, place, self._executor, counted=way.kernel_counts_processes)
             try:
                 rlimits = rlimits_for(spec.limits, processes=way.kernel_counts_processes)
-                await self.begin(sandbox, rlimits, bubblewrap.package_paths(self._packages))
+                paths = bubblewrap.package_paths(self._packages)
+                await self.begin(sandbox, bubblewrap.WORKSPACE, rlimits, paths)
             except (SandboxGone, TimeoutError) as error:
                 raise _NotIsolated(sandbox.start_failure or str(error) or "it did not start in time") from error
             guest.root = ProcessHandle(info.first_process())

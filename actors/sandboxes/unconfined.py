@@ -46,7 +46,7 @@ class UnconfinedProvider(HostedProvider):
         sandbox = UnconfinedSandbox(spec, self.name, guest, place, self._executor, counted=False)
         sandbox.mark = mark
         try:
-            await self.begin(sandbox, rlimits_for(spec.limits, processes=False), [])
+            await self.begin(sandbox, str(place.workspace), rlimits_for(spec.limits, processes=False))
         except (SandboxGone, TimeoutError) as error:
             cause = sandbox.start_failure or str(error) or "it did not start in time"
             raise SandboxUnavailable(f"the Python subprocess did not start: {cause}") from error

@@ -246,7 +246,7 @@ class Incoming:
 
 
 def empty(root: Path) -> None:
-    """Delete everything below `root`; folders are first moved up to it, so depth costs neither stack nor descriptors."""
+    """Delete everything below `root`; folders are first moved up to it, so depth costs no descriptors."""
     number = 0
     while names := _children(root):
         for name in names:
