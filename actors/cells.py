@@ -196,6 +196,7 @@ class Cells:
         result = CellResult("interrupted", CellUsage())
         facts: list[Fact] = []
         try:
+            journal.check()
             result = await sandbox.run(
                 code,
                 on_printed=on_printed,

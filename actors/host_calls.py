@@ -68,6 +68,7 @@ class HostCalls:
             start = await journal.record_start(started, seq)
             began = journal.clock.monotonic()
             try:
+                journal.check()
                 value = await answer(call)
             except HostCallFailed as error:
                 seconds = round(journal.clock.monotonic() - began, 6)

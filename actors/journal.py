@@ -72,15 +72,28 @@ class Journal:
         return self.writer.write(facts, causation=self.cause if causation is None else causation)
 
     async def record_start(self, fact: Fact, causation: int | None = None) -> int:
-        """Make a start durable and give its seq. Errors: Stopped when this incarnation may not write any more."""
+        """Make a start durable and give its seq. Errors: Stopped before it, or when it may not be written any more.
+
+        Once it returns the caller owes an end, so it is not interrupted by a cancellation: that comes at the caller's
+        next await.
+        """
         self.check()
+        written = self.writer.write([fact], causation=self.cause if causation is None else causation)
+        cancelled = False
+        while not written.done():
+            try:
+                await asyncio.wait({written})
+            except asyncio.CancelledError:
+                cancelled = True
         try:
-            appended = await self.writer.write([fact], causation=self.cause if causation is None else causation)
+            appended = written.result()
         except FleetError as error:
             self.stop("fenced" if isinstance(error, Fenced) else "log", str(error))
             self.check()
             raise
-        self.check()
+        task = asyncio.current_task()
+        if cancelled and task is not None:
+            task.cancel()
         return appended.last_seq
 
     # -- stopping
@@ -212,11 +225,12 @@ class Journal:
         began = self.clock.monotonic()
         failed: ModelCallFailed | None = None
         try:
+            self.check()
             reply = await self._model.complete(request, stream.feed)
         except ModelError as error:
             failed = ModelCallFailed(call_id, error.kind, error.message[:2000], self._since(began), error.attempts)
             raise
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Stopped):
             failed = ModelCallFailed(call_id, "cancelled", "the turn was stopped", self._since(began))
             raise
         except Exception as error:

@@ -177,9 +177,10 @@ class SessionHost:
         queued_only = live.dispatched != command.turn_id
         ends = [TurnCancelled(command.turn_id, reason=command.reason)] if queued_only else []
         accepted = await self._decide(live, lambda: decider.cancel(live.state, command, known), ends=ends)
-        if live.dispatched == command.turn_id and live.task is not None:
+        task = live.task
+        if live.dispatched == command.turn_id and task is not None:
             await self._turns.stop(command.turn_id, command.reason)
-            await asyncio.wait({live.task}, timeout=STOP_SECONDS)
+            await asyncio.wait({task}, timeout=STOP_SECONDS)
         return accepted
 
     async def _stop_agent(self, live: LiveSession, command: CancelTurn) -> Accepted:

@@ -1,0 +1,93 @@
+"""What a worker process is made of: log, models, sandboxes and programs, opened from its configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from events.redact import Redactor
+
+from actors.clock import SystemClock
+from actors.pool import WorkerConfig
+from actors.sandboxes.contract import Limits, SandboxProvider
+from actors.session_host import SessionHost, Turns
+from actors.turn_host import TurnHost
+from actors.turn_run import TurnParts
+from events.errors import BadSetting
+from events.postgres_log import PostgresLog
+
+TOOL_THREADS = 512
+SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
+LOG_PATIENCE_SECONDS = 30.0
+
+
+def secrets_in(environment: Mapping[str, str]) -> list[str]:
+    """Values of variables whose names say that they are secret."""
+    return [
+        value for name, value in environment.items() if any(word in name.upper() for word in SECRET_NAMES) and value
+    ]
+
+
+def code_version() -> str:
+    """The installed version of this distribution."""
+    try:
+        return version("fleet")
+    except PackageNotFoundError:
+        return "source"
+
+
+async def open_log(config: WorkerConfig) -> PostgresLog:
+    """The log of this process, with this environment's secrets kept out of it. Errors: LogUnavailable, LogTooNew."""
+    redactor = Redactor(secrets_in(os.environ))
+    return await PostgresLog.open(config.database_url, redact=redactor, patience_seconds=LOG_PATIENCE_SECONDS)
+
+
+def sandbox_provider(kind: str, root: Path) -> SandboxProvider:
+    """The backend of this name. Errors: BadSetting."""
+    match kind:
+        case "local":
+            from actors.sandboxes.local import LocalProvider
+
+            return LocalProvider(root)
+        case "unconfined":
+            from actors.sandboxes.unconfined import UnconfinedProvider
+
+            return UnconfinedProvider(root)
+        case _:
+            raise BadSetting(f"sandbox {kind!r} is not one of local, unconfined; set FLEET_SANDBOX")
+
+
+async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
+    """Everything a turn needs, imported and connected."""
+    from actors.models.router import open_models
+    from actors.programs.run import PROGRAM_VERSION, run_turn
+
+    return TurnHost(
+        TurnParts(
+            log=await open_log(config),
+            model=open_models(),
+            sandboxes=sandbox_provider(config.sandbox, Path(config.home) / "workspaces" / name),
+            clock=SystemClock(),
+            program=run_turn,
+            program_version=PROGRAM_VERSION,
+            code_version=code_version(),
+            worker=name,
+            turn_threads=ThreadPoolExecutor(config.turn_width, thread_name_prefix="turn"),
+            tool_threads=ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool"),
+            limits=Limits(),
+            parallel_calls=config.parallel_calls,
+        )
+    )
+
+
+async def open_session_host(config: WorkerConfig, turns: Turns) -> SessionHost:
+    """The owner of sessions, connected."""
+    from actors.models.check import check_model
+
+    log = await open_log(config)
+    return SessionHost(
+        log, turns, clock=SystemClock(), defaults=config.defaults, check_model=check_model, snapshots=log.snapshots
+    )
