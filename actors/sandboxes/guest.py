@@ -139,19 +139,27 @@ class Interpreter:
             remember_source(filename, code)
             tree: Any = compile(code, filename, "exec", 0x400, True)  # PyCF_ONLY_AST
             last = tree.body.pop().value if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
-            self._evaluate(compile(tree, filename, "exec", 0x2000, True))  # PyCF_ALLOW_TOP_LEVEL_AWAIT
+            parts = [compile(tree, filename, "exec", 0x2000, True)]  # PyCF_ALLOW_TOP_LEVEL_AWAIT
             if last is not None:
-                value = self._evaluate(compile(_ast.Expression(last), filename, "eval", 0x2000, True))
-                self._value = b"null" if value is None else shown(value)
+                parts.append(compile(_ast.Expression(last), filename, "eval", 0x2000, True))
+            if any(part.co_flags & 0x80 for part in parts):  # CO_COROUTINE
+                value = self._await(self._evaluate(parts))
+            else:
+                value = [eval(part, self.namespace) for part in parts][-1]
+            self._value = b"null" if value is None else shown(value)
             self.running = False
             return None
         except BaseException as error:
             self.running = False
             return error
 
-    def _evaluate(self, code: Any) -> Any:
-        result = eval(code, self.namespace)
-        return self._await(result) if code.co_flags & 0x80 else result  # CO_COROUTINE
+    async def _evaluate(self, parts: list[Any]) -> Any:
+        value = None
+        for part in parts:
+            value = eval(part, self.namespace)
+            if part.co_flags & 0x80:
+                value = await value
+        return value
 
     def _await(self, coroutine: Any) -> Any:
         import asyncio
@@ -242,7 +250,9 @@ def describe(raised: BaseException) -> bytes:
 
         exception = traceback.TracebackException(type(raised), raised, raised.__traceback__, compact=True)
         for part in parts_of(exception, set()):
-            part.stack = traceback.StackSummary.from_list([f for f in part.stack if f.filename != DRIVER_FILE])
+            first = next((n for n, f in enumerate(part.stack) if f.filename.startswith("<cell ")), 0)
+            own = [f for f in part.stack[first:] if f.filename != DRIVER_FILE]
+            part.stack = traceback.StackSummary.from_list(own)
         text = "".join(exception.format())
     except BaseException as error:  # a hostile __str__, no memory left: the code's exception is still the answer
         text = f"{type(raised).__name__} (its traceback cannot be shown: {type(error).__name__})"
@@ -375,7 +385,7 @@ class Driver:
         self.sending = _thread.allocate_lock()
         self.shielded = False
         self.pending = False
-        self.interrupt_id = -1
+        self.interrupt_id = self.delivered = -1
         self.numbers = itertools.count()
         self.waiting: dict[int, list[Any]] = {}
         self.saved = [(fd, os.dup(fd)) for fd in (0, 1, 2)]
@@ -435,6 +445,7 @@ class Driver:
 
     def on_interrupt(self, number: int, frame: Any) -> None:
         """SIGINT, in the main thread, between two of its steps."""
+        self.delivered = self.cell.get("id", -1)
         if self.interpreter.running and self.shielded:
             self.pending = True
         elif self.interpreter.running:
@@ -459,12 +470,22 @@ class Driver:
                     if self.interpreter.running and self.cell.get("id") == message["id"]:
                         self.interpreter.interrupted = True
                         os.killpg(os.getpgrp(), signal.SIGINT)  # as a terminal does: its subprocesses too
+                        with contextlib.suppress(RuntimeError):  # no thread left: the host will be the one to insist
+                            _thread.start_new_thread(self.insist, (message["id"],))
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
         except BaseException:  # the host is gone, or code closed the channel: nobody can use this process any more
             if os.getpgrp() == os.getpid():
                 os.killpg(0, signal.SIGKILL)
             os._exit(HOST_LEFT)
+
+    def insist(self, cell_id: int) -> None:
+        """Repeat an interrupt that was ignored on arrival: the main thread was in C's system(), which does that."""
+        for _ in range(20):
+            time.sleep(0.05)
+            if self.delivered == cell_id or self.cell.get("id") != cell_id:
+                return
+            signal.pthread_kill(MAIN_THREAD, signal.SIGINT)
 
     def call(self, name: str, args: bytes, kwargs: bytes) -> Any:
         """Ask the host and wait for its answer."""

@@ -28,14 +28,21 @@ class Guest:
         folder: Path,
         inherited: Sequence[int] = (),
         after: Sequence[str] = (),
+        owner: int | None = None,
     ) -> None:
-        """Run `command` followed by the numbers of the channel's two descriptors and by `after`."""
+        """Run `command` followed by the numbers of the channel's two descriptors and by `after`.
+
+        `owner` is the user id it will have, if another: what is needed to open ``/dev/stdout`` in there.
+        """
         self._host, guest = socket.socketpair()
         ends = [os.pipe(), os.pipe()]
         self.stdout, self.stderr = OutputPipe("stdout", ends[0][0]), OutputPipe("stderr", ends[1][0])
         self.root: ProcessHandle | None = None
         self.transport: asyncio.Transport | None = None
         try:
+            if owner is not None:
+                for _, write_end in ends:
+                    os.fchown(write_end, owner, owner)
             self.process = subprocess.Popen(
                 [*command, str(guest.fileno()), str(guest.fileno()), *after],
                 stdin=subprocess.DEVNULL,

@@ -150,7 +150,7 @@ def rlimits_for(limits: Limits, *, processes: bool) -> dict[str, int]:
     """What the kernel keeps for each process of the guest, by name in `resource`."""
     kept = {
         "RLIMIT_AS": limits.memory_bytes,
-        "RLIMIT_FSIZE": limits.disk_bytes,
+        "RLIMIT_FSIZE": limits.disk_bytes // 16 * 15,  # so that the code sees it before the sandbox is lost
         "RLIMIT_NOFILE": OPEN_FILES,
         "RLIMIT_CORE": 0,
     }
@@ -173,6 +173,7 @@ def _launch(binary: Path, way: bubblewrap.Confinement, place: Place, packages: S
             folder=Path("/"),
             inherited=(arguments, info.write_fd),
             after=["--become", str(way.uid)] if way.private else [],
+            owner=way.uid if way.private else None,
         )
     except BaseException:
         info.close()

@@ -1,12 +1,12 @@
 """The scripted backend: a `Sandbox` for tests of higher layers, without a process and without isolation.
 
 `ScriptedProvider(steps=[...])` answers each cell with the next `Step`, whatever its code: output, host calls, files,
-a result or a lost sandbox. `ScriptedProvider()` really runs the code, in a thread of this process, with the driver's own
-interpreter: same values, errors, SUBMIT, host calls and limits on time. Both keep what was run in `cells`.
+a result or a lost sandbox. `ScriptedProvider()` really runs the code, in a thread of this process, with the driver's
+own interpreter: same values, errors, SUBMIT, host calls and limits on time. Both keep what was run in `cells`.
 
 What running in a thread cannot do: output other than ``print`` (and of ``print`` only what goes to sys.stdout or
-sys.stderr), relative paths other than in ``open``, an interrupt of code that waits in a system call, any limit but those
-on time, output and file sizes.
+sys.stderr), relative paths other than in ``open``, an interrupt of code that waits in a system call, any limit but
+those on time, output and file sizes.
 """
 
 from __future__ import annotations
@@ -269,6 +269,10 @@ class ThreadGuest:
         self._interpreter.close()
 
     def _run(self, cell: dict[str, Any]) -> None:
+        with contextlib.suppress(SystemExit):  # see `end`
+            self._answer(cell)
+
+    def _answer(self, cell: dict[str, Any]) -> None:
         started = time.thread_time()
         self._wake.clear()
         fields = self._play(self.step, cell["id"]) if self.step is not None else self._interpret(cell)
