@@ -286,7 +286,7 @@ async def test_a_lost_sandbox_is_replaced_and_the_code_is_told(log: EventLog) ->
         again = effects.cell("again")
         return TurnAnswer(f"{lost.result.error.type_name} {again.result.status}", "rlm")
 
-    sandboxes = ScriptedProvider(steps=[Step(gone="memory"), Step()])
+    sandboxes = ScriptedProvider(steps=[Step(gone=("memory", "it used too much")), Step()])
     async with stage(log, program, sandboxes) as host:
         events = await run_turn(host, log)
     assert only(events, TurnCompleted)[0].answer.text == "SandboxLost ok"
