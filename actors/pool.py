@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 from collections import Counter
 from typing import Any
 
@@ -76,6 +77,9 @@ class TurnActor:
             return encode(failure(error))
         return b""
 
+    async def process_id(self) -> int:
+        return os.getpid()
+
     async def stop(self, turn_id: str, reason: str) -> bool:
         return self._host is not None and await self._host.stop(TurnId(turn_id), reason)
 
@@ -111,6 +115,9 @@ class SessionActor:
             return encode(await self._host.send(decode_command(command)))
         except FleetError as error:
             return encode(failure(error))
+
+    async def process_id(self) -> int:
+        return os.getpid()
 
     async def recover(self, session_id: str) -> None:
         await self.ready()
@@ -191,21 +198,21 @@ class RayCommands:
     """`Commands` over the session pool: a session's commands always go to the actor its id hashes to."""
 
     def __init__(self, session_names: list[str], namespace: str) -> None:
+        self.namespace = namespace
         self._names = session_names
-        self._namespace = namespace
         self._handles: dict[str, Any] = {}
 
     def _handle(self, session_id: str) -> Any:
         number = int.from_bytes(hashlib.sha256(session_id.encode()).digest()[:4], "big")
         name = self._names[number % len(self._names)]
         if name not in self._handles:
-            self._handles[name] = ray.get_actor(name, namespace=self._namespace)
+            self._handles[name] = ray.get_actor(name, namespace=self.namespace)
         return self._handles[name]
 
     async def ready(self) -> None:
         """Wait until every session actor has opened the log. Errors: StackError."""
         try:
-            await asyncio.gather(*(ray.get_actor(n, namespace=self._namespace).ready.remote() for n in self._names))
+            await asyncio.gather(*(ray.get_actor(n, namespace=self.namespace).ready.remote() for n in self._names))
         except (RayError, ValueError) as error:
             raise StackError(f"the session actors do not start: {str(error).strip().splitlines()[-1]}") from error
 

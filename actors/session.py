@@ -258,7 +258,7 @@ def _end(state: SessionState, turn_id: TurnId, outcome: str, text: str) -> None:
 
 
 def history_text(past: list[PastTurn], limit_chars: int = 16_000) -> str:
-    """Ended turns for a prompt, newest first ("" for none); a long task keeps its head, a long answer its tail."""
+    """The newest ended turns that fit, oldest of them first; a long task keeps its head, a long answer its tail."""
     parts: list[str] = []
     room = limit_chars
     for turn in reversed(past):
@@ -269,4 +269,4 @@ def history_text(past: list[PastTurn], limit_chars: int = 16_000) -> str:
             break
         parts.append(part)
         room -= len(part) + 2
-    return "\n\n".join(parts)
+    return "\n\n".join(reversed(parts))

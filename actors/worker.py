@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,9 @@ from events.redact import Redactor
 
 from actors.clock import SystemClock
 from actors.pool import WorkerConfig
+from actors.ports import Model
 from actors.sandboxes.contract import Limits, SandboxProvider
+from actors.sandboxes.warm import WarmProvider
 from actors.session_host import SessionHost, Turns
 from actors.turn_host import TurnHost
 from actors.turn_run import TurnParts
@@ -60,16 +63,30 @@ def sandbox_provider(kind: str, root: Path) -> SandboxProvider:
             raise BadSetting(f"sandbox {kind!r} is not one of local, unconfined; set FLEET_SANDBOX")
 
 
+def plugged_models(environment: Mapping[str, str]) -> Mapping[str, Model]:
+    """The operator's own models by name prefix, from the function FLEET_X_MODELS names (``module:function``)."""
+    name = environment.get("FLEET_X_MODELS", "")
+    if not name:
+        return {}
+    module, _, function = name.partition(":")
+    models: Mapping[str, Model] = getattr(importlib.import_module(module), function)()
+    return models
+
+
 async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
     """Everything a turn needs, imported and connected."""
     from actors.models.router import open_models
     from actors.programs.run import PROGRAM_VERSION, run_turn
 
+    limits = Limits()
+    inner = sandbox_provider(config.sandbox, Path(config.home) / "workspaces" / name)
+    sandboxes = WarmProvider(inner, spares=config.warm_sandboxes, limits=limits)
+    await sandboxes.fill()
     return TurnHost(
         TurnParts(
             log=await open_log(config),
-            model=open_models(),
-            sandboxes=sandbox_provider(config.sandbox, Path(config.home) / "workspaces" / name),
+            model=open_models(plugged_models(os.environ)),
+            sandboxes=sandboxes,
             clock=SystemClock(),
             program=run_turn,
             program_version=PROGRAM_VERSION,
@@ -77,7 +94,7 @@ async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
             worker=name,
             turn_threads=ThreadPoolExecutor(config.turn_width, thread_name_prefix="turn"),
             tool_threads=ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool"),
-            limits=Limits(),
+            limits=limits,
             parallel_calls=config.parallel_calls,
         )
     )
