@@ -16,7 +16,11 @@ AgentStatus = Literal["queued", "running", "completed", "failed", "cancelled", "
 
 CONTENT_JSON = "application/json"
 CONTENT_PROBLEM = "application/problem+json"
+CONTENT_TAR = "application/x-tar"
+CONTENT_EVENTS = "text/event-stream"
 HEADER_KEY = "Idempotency-Key"
+HEADER_LOG = "Fleet-Log"
+"""Incarnation of the log: sent with event streams, and by clients that resume one (or `?log=`)."""
 
 
 class Wire(msgspec.Struct, frozen=True, omit_defaults=False, forbid_unknown_fields=False):
@@ -222,10 +226,26 @@ class FilePage(Wire, frozen=True):
     next: str | None = None
 
 
+class Done(Wire, frozen=True):
+    """The command took effect and is durable; the session is at `seq`, or beyond."""
+
+    session_id: str
+    seq: int
+
+
 class FileStored(Wire, frozen=True):
     path: str
     size: int
     digest: str
+    seq: int
+
+
+class FilesStored(Wire, frozen=True):
+    """All files of a batch are attached; `size` is their content together."""
+
+    session_id: str
+    files: int
+    size: int
     seq: int
 
 
@@ -283,6 +303,15 @@ class Heartbeat(Wire, frozen=True):
     head: int
     log: str
     """Incarnation of the log: when it changes, seqs seen before mean nothing."""
+
+
+class Reset(Wire, frozen=True):
+    """SSE event `reset` (no id), after which the stream ends: the log is not the one the client knew.
+
+    Forget every seq, read the session again, and stream from what that read gave, naming this `log`.
+    """
+
+    log: str
 
 
 class Health(Wire, frozen=True):

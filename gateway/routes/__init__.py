@@ -1,1 +1,5 @@
-"""HTTP routes, one resource a file."""
+"""One module per family of routes; `ROUTES` is all of them."""
+
+from gateway.routes import events
+
+ROUTES = (events.routes,)

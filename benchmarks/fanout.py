@@ -1,0 +1,326 @@
+"""How many event deliveries a second the gateway makes, how late they are, and what a connection costs.
+
+    python -m benchmarks.fanout [--clients 100 1000] [--rounds 3] [--quick] [--database URL]
+
+Ours and FastAPI + sse-starlette + uvicorn (uvloop, httptools) take turns in one run: each is a server process of its
+own with the same events, told by a request to publish them; the clients are raw sockets in this process that count.
+Medians and ratios are printed and written to benchmarks/results/fanout.json. The baseline fans out in the usual way: a
+queue for each client. Latency is measured from just before the append, so it includes the commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import selectors
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+RESULTS = Path(__file__).parent / "results" / "fanout.json"
+SESSION = "ses_00000000000000000000"
+TURN = "turn_00000000000000000000"
+BURSTS = (1, 50)
+"""Events published at a time: one by one, and as a model's stream or a group commit brings them."""
+TEXT = "the quick brown fox jumps over the lazy dog; " * 2
+STAMP = re.compile(rb"@(\d+)@")
+
+
+# --- the two servers -------------------------------------------------------------------------------------------------
+
+
+async def serve_ours(uvloop: bool, database: str) -> None:
+    from aiohttp import web
+
+    from benchmarks.fanout_log import open_log
+    from events.effects import CellPrinted
+    from events.ids import AgentId, CellId, SessionId
+    from events.log import Append, Appended
+    from gateway.app import make_app, serve
+    from gateway.settings import Settings
+
+    async with open_log(database) as (log, rows, snapshots):
+        version = 0
+
+        async def append(texts: list[str]) -> None:
+            nonlocal version
+            facts = tuple(CellPrinted(CellId("c"), "stdout", text) for text in texts)
+            (verdict,) = await log.append([Append(SessionId(SESSION), AgentId(TURN), facts, version, 1)])
+            assert isinstance(verdict, Appended), verdict
+            version = verdict.version
+
+        async def publish(request: web.Request) -> web.Response:
+            await publish_at(append, int(request.query["n"]), float(request.query["rate"]), int(request.query["burst"]))
+            return web.Response(text="ok")
+
+        await append(["first"])
+        app = make_app(log=log, commands=None, rows=rows, snapshots=snapshots, settings=Settings())  # type: ignore[arg-type]
+        app.router.add_post("/publish", publish)
+        async with serve(app) as (_, port):
+            print(port, flush=True)
+            await asyncio.Event().wait()
+
+
+async def publish_at(append: Callable[[list[str]], Any], n: int, rate: float, burst: int = 1) -> None:
+    """Publish `n` events: `rate` a second, one by one; or, at rate 0, as fast as they go, `burst` at a time."""
+    start = time.perf_counter()
+    for i in range(0, n, burst):
+        wait = start + i / rate - time.perf_counter() if rate else 0
+        await asyncio.sleep(max(0, wait))
+        await append([f"@{time.monotonic_ns()}@{TEXT}"] * min(burst, n - i))
+
+
+async def serve_baseline() -> None:
+    import uvicorn
+    from fastapi import FastAPI
+    from sse_starlette.sse import EventSourceResponse
+
+    app = FastAPI()
+    queues: set[asyncio.Queue[dict[str, str]]] = set()
+    seq = 0
+
+    @app.get("/v1/sessions/{session}/events")
+    async def events(session: str) -> EventSourceResponse:
+        queue: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        queues.add(queue)
+
+        async def stream() -> Any:
+            try:
+                yield event("first")
+                while True:
+                    yield await queue.get()
+            finally:
+                queues.discard(queue)
+
+        return EventSourceResponse(stream())
+
+    def event(text: str) -> dict[str, str]:
+        data = {"session_id": SESSION, "seq": seq, "agent_id": TURN, "type": "CellPrinted"}
+        data |= {"recorded_at": "2023-11-14T22:13:20.000000Z", "causation": 0}
+        data |= {"data": {"cell_id": "c", "stream": "stdout", "text": text}}
+        return {"id": str(seq), "event": "CellPrinted", "data": msgspec.json.encode(data).decode()}
+
+    async def append(texts: list[str]) -> None:
+        nonlocal seq
+        for text in texts:
+            seq += 1
+            framed = event(text)
+            for queue in queues:
+                queue.put_nowait(framed)
+
+    @app.post("/publish")
+    async def publish(n: int, rate: float, burst: int) -> str:
+        await publish_at(append, n, rate, burst)
+        return "ok"
+
+    sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_level="error", access_log=False))
+    print(sock.getsockname()[1], flush=True)
+    await server.serve(sockets=[sock])
+
+
+# --- the clients -----------------------------------------------------------------------------------------------------
+
+
+class Clients:
+    """Raw sockets that read a stream and count its events, or note how late each was."""
+
+    def __init__(self, port: int, n: int, *, stalled: int = 0) -> None:
+        self.port = port
+        self.selector = selectors.DefaultSelector()
+        self.counts = [0] * n
+        self.tails = [b""] * n
+        self.late_ns: list[int] = []
+        self.sockets = [self._connect() for _ in range(n + stalled)]
+        for i, sock in enumerate(self.sockets[:n]):  # the rest never read
+            self.selector.register(sock, selectors.EVENT_READ, i)
+        self.buffer = bytearray(1 << 20)
+
+    def _connect(self) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self.port))
+        sock.sendall(b"GET /v1/sessions/%b/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % SESSION.encode())
+        sock.setblocking(False)
+        return sock
+
+    def read_until(self, total: int, *, stamps: bool = False, patience: float = 120.0) -> None:
+        """Read until `total` events have come in all together."""
+        seen = sum(self.counts)
+        deadline = time.monotonic() + patience
+        view = memoryview(self.buffer)
+        while seen < total:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{seen} of {total} events came")
+            for key, _ in self.selector.select(1.0):
+                i = key.data
+                size = key.fileobj.recv_into(view)  # type: ignore[union-attr]
+                if size == 0:
+                    raise ConnectionError("a stream ended")
+                data = self.tails[i] + self.buffer[:size]
+                got = data.count(b"\nevent: CellPrinted\r\n") + data.count(b"\nevent: CellPrinted\n")
+                if stamps:
+                    now = time.monotonic_ns()
+                    self.late_ns += [now - int(stamp) for stamp in STAMP.findall(data)]
+                    cut = max(data.rfind(b"\n\n"), 0)
+                    self.tails[i] = data[cut:]
+                else:
+                    cut = data.rfind(b"\nevent: CellPrinted")
+                    # what follows the last complete mark is kept: a mark may be cut in two
+                    self.tails[i] = data[max(cut + 19, len(data) - 22) :] if cut >= 0 else data[-22:]
+                self.counts[i] += got
+                seen += got
+
+    def close(self) -> None:
+        self.selector.close()
+        for sock in self.sockets:
+            sock.close()
+
+
+def ask(port: int, path: str) -> socket.socket:
+    """Send a request and do not wait for its answer."""
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.sendall(b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n" % path.encode())
+    return sock
+
+
+@contextmanager
+def server(which: str, *more: str) -> Iterator[tuple[int, psutil.Process]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.fanout", "--serve", which, *more], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline()), psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+# --- the measurements ------------------------------------------------------------------------------------------------
+
+
+def throughput(which: str, clients: int, events: int, burst: int, database: str) -> dict[str, float]:
+    """Deliveries a second, KiB of server memory a connection, server CPU microseconds a delivery."""
+    with server(which, "--database", database) as (port, process):
+        warm = Clients(port, 8)
+        warm.read_until(8)
+        warm.close()
+        before = process.memory_info().rss
+        group = Clients(port, clients)
+        group.read_until(clients)
+        memory = (process.memory_info().rss - before) / clients / 1024
+        cpu = sum(process.cpu_times()[:2])
+        total = sum(group.counts) + clients * events
+        start = time.perf_counter()
+        request = ask(port, f"/publish?n={events}&rate=0&burst={burst}")
+        group.read_until(total)
+        seconds = time.perf_counter() - start
+        cpu = sum(process.cpu_times()[:2]) - cpu
+        request.close()
+        group.close()
+    return {
+        "deliveries_per_second": clients * events / seconds,
+        "kib_per_connection": memory,
+        "cpu_us_per_delivery": cpu / (clients * events) * 1e6,
+    }
+
+
+def latency(which: str, clients: int, rate: int, seconds: float, stalled: int, database: str) -> dict[str, float]:
+    """Milliseconds from just before the append to the client's read, over all clients."""
+    with server(which, "--database", database) as (port, _):
+        group = Clients(port, clients, stalled=stalled)
+        group.read_until(clients)
+        n = int(rate * seconds)
+        total = sum(group.counts) + clients * n
+        request = ask(port, f"/publish?n={n}&rate={rate}&burst=1")
+        group.read_until(total, stamps=True)
+        request.close()
+        group.close()
+        late = sorted(group.late_ns)
+    return {
+        "p50_ms": late[len(late) // 2] / 1e6,
+        "p99_ms": late[len(late) * 99 // 100] / 1e6,
+        "max_ms": late[-1] / 1e6,
+        "samples": len(late),
+    }
+
+
+def medians(rows: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--clients", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--bursts", type=int, nargs="+", default=list(BURSTS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the events")
+    parser.add_argument("--database", default="", help="measure ours over this PostgreSQL instead of memory")
+    parser.add_argument("--ours-uvloop", action="store_true", help="measure ours on uvloop too")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.serve:
+        if args.serve == "ours":
+            asyncio.run(serve_ours(False, args.database))
+        else:
+            import uvloop
+
+            main_of = serve_baseline() if args.serve == "baseline" else serve_ours(True, args.database)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(main_of)
+        return
+
+    kinds = ["ours", "baseline"] + (["ours-uvloop"] if args.ours_uvloop else [])
+    report: dict[str, Any] = {"throughput": [], "latency": {}}
+    print(f"{'clients':>7} {'burst':>5} {'server':<12} {'deliveries/s':>13} {'KiB/conn':>9} {'cpu us/delivery':>16}")
+    for clients in args.clients:
+        for burst in args.bursts:
+            compare(kinds, clients, burst, args, report)
+    print(f"\n{'200 clients, 500 events/s':<32} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}  (marks: p50 <= 10, p99 <= 50)")
+    for kind in [kind for kind in kinds if kind != "baseline"]:
+        for stalled in (0, 1):
+            row = latency(kind, 200, 500, 2.0 if args.quick else 10.0, stalled, args.database)
+            name = f"{kind}{', one client stalled' if stalled else ''}"
+            print(f"{name:<32} {row['p50_ms']:>8.2f} {row['p99_ms']:>8.2f} {row['max_ms']:>8.2f}")
+            report["latency"][name] = row
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(report, indent=1))
+
+
+def compare(kinds: list[str], clients: int, burst: int, args: argparse.Namespace, report: dict[str, Any]) -> None:
+    """One row of the table for each kind, taking turns, and the ratios."""
+    events = max(100, 400_000 // clients) // (10 if args.quick else 1)
+    rows: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    for _ in range(args.rounds):
+        for kind in kinds:
+            rows[kind].append(throughput(kind, clients, events, burst, "" if kind == "baseline" else args.database))
+    found = {kind: medians(rows[kind]) for kind in kinds}
+    for kind, row in found.items():
+        print(
+            f"{clients:>7} {burst:>5} {kind:<12} {row['deliveries_per_second']:>13,.0f} "
+            f"{row['kib_per_connection']:>9.1f} {row['cpu_us_per_delivery']:>16.2f}"
+        )
+    ours, base = found["ours"], found["baseline"]
+    ratios = {name: ours[name] / base[name] for name in ours}
+    print(
+        f"{'':>13} ratio        {ratios['deliveries_per_second']:>12.1f}x {ratios['kib_per_connection']:>8.2f}x "
+        f"{ratios['cpu_us_per_delivery']:>15.2f}x   (marks: >= 5x, <= 0.3x)",
+        flush=True,
+    )
+    report["throughput"].append(
+        {"clients": clients, "burst": burst, "events": events, "medians": found, "ratios": ratios, "rounds": rows}
+    )
+
+
+if __name__ == "__main__":
+    main()
