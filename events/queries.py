@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-_SECTION = re.compile(r"^-- name: (\w+)\n((?:--.*\n)+)(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^-- name: (\w+)\n((?:--.*\n)+)([\s\S]*?)(?=^-- name: |\Z)", re.MULTILINE)
 
 
 def sql(name: str) -> str:

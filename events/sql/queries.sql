@@ -2,7 +2,7 @@
 
 -- name: append
 -- The batch; parameters and result are described in 0002_append.sql.
-select fleet.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+select fleet.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 
 -- name: read_log
 -- The log after a position.
