@@ -1,4 +1,4 @@
-"""Whole sessions out of a seed, as realistic as the runtime's: every route, children, files, cancels, failures, crashes.
+"""Whole sessions out of a seed, as realistic as the runtime's: every route, children, files, cancels, failures.
 
 The same seed gives the same session for ever. `session` is what was said; `records` and `events` put it into envelopes;
 `append` says it to a real log.
@@ -65,7 +65,18 @@ from events.values import Budget, FileRef, Route, Text
 
 START_MS = 1_760_000_000_000
 WORDS = (
-    ["ledger", "audit", "river", "quartz", "margin", "invoice", "copper", "delta", "harbour", "signal", "thesis", "wagon", "orbit", "café", "数据", "naïve"]
+    "ledger",
+    "audit",
+    "river",
+    "quartz",
+    "margin",
+    "invoice",
+    "copper",
+    "delta",
+    "harbour",
+    "café",
+    "数据",
+    "naïve",
 )
 
 
