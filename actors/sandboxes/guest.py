@@ -332,6 +332,20 @@ class Stream(io.TextIOWrapper):
             time.sleep(0.0001)
 
 
+_print = print
+
+
+def print_whole(*values: Any, file: Any = None, **how: Any) -> None:
+    """print, in one write: no other process's output gets between a line and its end."""
+    target = sys.stdout if file is None else file
+    if isinstance(target, Stream):
+        text = io.StringIO()
+        _print(*values, file=text, **{name: value for name, value in how.items() if name != "flush"})
+        target.write(text.getvalue())
+    else:
+        _print(*values, file=target, **how)
+
+
 class Channel:
     """Frames over two file descriptors."""
 
@@ -593,7 +607,7 @@ def main() -> None:
     os.chdir(start["folder"])
     sys.path += [*start["paths"], os.getcwd()]
     sys.argv = [""]
-    builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
+    builtins.__dict__.update(exit=sys.exit, quit=sys.exit, print=print_whole)
     confine(start)
     driver = Driver(channel, start)
     channel.send(b'{"t":"ready","python":"%d.%d.%d"}' % sys.version_info[:3])

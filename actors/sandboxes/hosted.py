@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 
@@ -61,6 +62,11 @@ class HostedSandbox:
     @property
     def backend(self) -> str:
         return self._backend
+
+    @property
+    def root_pid(self) -> int:
+        """The process, by its number on this machine, under which all of the sandbox lives."""
+        return (self._guest.root or self._guest.started).pid
 
     async def begin(self, folder: str, rlimits: Mapping[str, int], paths: Sequence[str]) -> None:
         """Wait until the guest is ready. Errors: SandboxGone."""
@@ -184,25 +190,25 @@ class HostedSandbox:
         if status == OUT_OF_MEMORY:
             self._dialogue.fail("memory", "the Python process ran out of memory; a new sandbox is needed")
         else:
-            message = f"the Python process ended (exit status {status}); a new sandbox is needed"
+            message = f"the Python process ended ({_how(status)}); a new sandbox is needed"
             self._dialogue.fail("killed", message)
 
     async def _watch(self) -> None:
         """While a cell runs: keep the limits that no kernel keeps for us."""
-        root = self._guest.root or self._guest.started
+        root = self.root_pid
         limits = self._spec.limits
-        before = usage(root.pid).cpu_seconds
+        before = usage(root).cpu_seconds
         loop = asyncio.get_running_loop()
         disk_due = loop.time() + DISK_WATCH_SECONDS
         while self._dialogue.gone is None:
             await asyncio.sleep(self._watch_seconds)
-            now = usage(root.pid)
+            now = usage(root)
             if now.processes > limits.processes + 2:  # the driver, and bubblewrap's own first process
                 self._dialogue.fail("killed", f"it had over {limits.processes} processes; a new sandbox is needed")
             if now.cpu_seconds - before > limits.cpu_seconds:
                 self._dialogue.limit_reached(f"the cell used {limits.cpu_seconds:g} s of CPU time")
             if now.resident_bytes > limits.memory_bytes:
-                together = await self._transfers.in_thread(proportional_bytes, root.pid)
+                together = await self._transfers.in_thread(proportional_bytes, root)
                 if together > limits.memory_bytes:
                     message = f"its processes used {together:,} bytes of memory, the limit is {limits.memory_bytes:,}"
                     self._dialogue.fail("memory", message)
@@ -210,3 +216,11 @@ class HostedSandbox:
                 with contextlib.suppress(SandboxGone):
                     await self._transfers.check_disk()
                 disk_due = loop.time() + max(DISK_WATCH_SECONDS, 20 * self._transfers.walk_seconds)
+
+
+def _how(status: int | None) -> str:
+    number = -status if status is not None and status < 0 else (status or 0) - 128
+    try:
+        return f"by {signal.Signals(number).name}"
+    except ValueError:
+        return f"exit status {status}"
