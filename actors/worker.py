@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from events.redact import Redactor
+
 
 from actors.clock import SystemClock
 from actors.pool import WorkerConfig
@@ -44,8 +44,8 @@ def code_version() -> str:
 
 async def open_log(config: WorkerConfig) -> PostgresLog:
     """The log of this process, with this environment's secrets kept out of it. Errors: LogUnavailable, LogTooNew."""
-    redactor = Redactor(secrets_in(os.environ))
-    return await PostgresLog.open(config.database_url, redact=redactor, patience_seconds=LOG_PATIENCE_SECONDS)
+
+    return await PostgresLog.open(config.database_url, patience_seconds=LOG_PATIENCE_SECONDS)
 
 
 def sandbox_provider(kind: str, root: Path) -> SandboxProvider:
@@ -75,9 +75,12 @@ def plugged_models(environment: Mapping[str, str]) -> Mapping[str, Model]:
 
 async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
     """Everything a turn needs, imported and connected."""
-    from actors.models.router import open_models
+    from actors.models.litellm_model import LiteLLMModel
+    from actors.models.offline.model import OfflineModel
+    from actors.models.router import RoutedModel
     from actors.programs.run import PROGRAM_VERSION, run_turn
 
+    clock = SystemClock()
     limits = Limits()
     inner = sandbox_provider(config.sandbox, Path(config.home) / "workspaces" / name)
     sandboxes = WarmProvider(inner, spares=config.warm_sandboxes, limits=limits)
@@ -85,9 +88,9 @@ async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
     return TurnHost(
         TurnParts(
             log=await open_log(config),
-            model=open_models(plugged_models(os.environ)),
+            model=RoutedModel(OfflineModel(), LiteLLMModel(clock), plugged_models(os.environ)),
             sandboxes=sandboxes,
-            clock=SystemClock(),
+            clock=clock,
             program=run_turn,
             program_version=PROGRAM_VERSION,
             code_version=code_version(),
@@ -102,9 +105,15 @@ async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
 
 async def open_session_host(config: WorkerConfig, turns: Turns) -> SessionHost:
     """The owner of sessions, connected."""
-    from actors.models.check import check_model
+    from actors.models.providers import check_model
 
     log = await open_log(config)
+    plugged = plugged_models(os.environ)
+
+    def check(name: str) -> None:
+        if name.partition("/")[0] not in plugged:
+            check_model(name)
+
     return SessionHost(
-        log, turns, clock=SystemClock(), defaults=config.defaults, check_model=check_model, snapshots=log.snapshots
+        log, turns, clock=SystemClock(), defaults=config.defaults, check_model=check, snapshots=log.snapshots
     )
