@@ -34,7 +34,7 @@ _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")
 def find() -> Path:
     """The bubblewrap to use: the system's, else the one in the wheel. Errors: SandboxUnavailable."""
     if sys.platform != "linux":
-        raise SandboxUnavailable("the local sandbox needs Linux; set FLEET_SANDBOX=unconfined to run without isolation")
+        raise SandboxUnavailable("the local sandbox needs Linux; set DAYTONA_API_KEY to use sandboxes elsewhere")
     if found := shutil.which("bwrap"):
         return Path(found)
     try:

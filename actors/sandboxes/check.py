@@ -77,7 +77,7 @@ class Box:
         self.printed.clear()
         self.calls.clear()
         options = {"functions": list(self.answers), **options}
-        return await self.sandbox.run(code, on_printed=self.printed.append, on_call=self._answer, **options)
+        return await self.sandbox.run(code, on_printed=self.printed.append, on_call=self.answer, **options)
 
     async def value(self, code: str, **options: Any) -> Json:
         """The value of a cell that must go well."""
@@ -92,7 +92,8 @@ class Box:
         assert result.error is not None
         return result.error
 
-    async def _answer(self, call: HostCall) -> Json:
+    async def answer(self, call: HostCall) -> Json:
+        """Answer a host call by its name."""
         self.calls.append(call)
         answer = self.answers[call.name](*call.args, **call.kwargs)
         return await answer if asyncio.iscoroutine(answer) else answer

@@ -335,7 +335,7 @@ async def errors_of_the_host_end_the_run(provider: SandboxProvider) -> None:
             raise AssertionError("the host's own error did not come through")
     async with box(provider) as it:
         try:
-            await it.sandbox.run("print(1)", on_printed=_broken_printed, on_call=it._answer)
+            await it.sandbox.run("print(1)", on_printed=_broken_printed, on_call=it.answer)
         except KeyError:
             pass
         else:

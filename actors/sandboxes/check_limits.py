@@ -145,6 +145,21 @@ async def close_ends_a_running_cell(provider: SandboxProvider) -> None:
 
 
 @needs()
+async def one_cell_runs_at_a_time(provider: SandboxProvider) -> None:
+    async def second() -> Json:
+        try:
+            await it.sandbox.run("2", on_printed=lambda printed: None, on_call=it.answer)
+        except RuntimeError:
+            return "refused"
+        return "ran"
+
+    async with box(provider) as it:
+        it.answers["second"] = second
+        assert await it.value("x = second()\nprint('still heard')\nx") == "refused"
+        assert it.text == "still heard\n"
+
+
+@needs()
 async def a_cancelled_run_leaves_the_sandbox_to_be_closed(provider: SandboxProvider) -> None:
     arrived = asyncio.Event()
 

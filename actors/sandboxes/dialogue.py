@@ -75,9 +75,7 @@ class Dialogue:
         wall_seconds: float | None,
     ) -> CellResult:
         """One cell, with its limit on elapsed time; `usage` lacks what only the backend counts (output)."""
-        self._check()
-        if self._cell is not None:
-            raise RuntimeError("a cell is already running in this sandbox")
+        self.check_free()
         loop = asyncio.get_running_loop()
         wall = min(self._limits.wall_seconds, wall_seconds if wall_seconds is not None else self._limits.wall_seconds)
         self._functions.update(functions)
@@ -152,6 +150,12 @@ class Dialogue:
         if self._cell is not None and not self._cell.done.done():
             self._cell.done.set_exception(error)
 
+    def check_free(self) -> None:
+        """Errors: SandboxGone, RuntimeError while a cell is running."""
+        self._check()
+        if self._cell is not None:
+            raise RuntimeError("a cell is already running in this sandbox")
+
     def _check(self) -> None:
         if self.gone is not None:
             raise SandboxGone(self.gone.reason, self.gone.message)
@@ -193,6 +197,8 @@ class Dialogue:
         except HostCallFailed as error:
             reply = _failure(call_id, error.type_name, error.message)
         except asyncio.CancelledError:
+            if self.gone is None and not cell.done.done():  # not by us: the code must not wait for ever
+                self._send(_failure(call_id, "RuntimeError", f"{call.name} was cancelled"))
             raise
         except BaseException as error:
             self.abort(error)

@@ -248,7 +248,7 @@ def describe(raised: BaseException) -> bytes:
     try:
         import traceback
 
-        exception = traceback.TracebackException(type(raised), raised, raised.__traceback__, compact=True)
+        exception = traceback.TracebackException(type(raised), raised, raised.__traceback__)
         for part in parts_of(exception, set()):
             first = next((n for n, f in enumerate(part.stack) if f.filename.startswith("<cell ")), 0)
             own = [f for f in part.stack[first:] if f.filename != DRIVER_FILE]

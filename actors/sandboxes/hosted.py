@@ -33,8 +33,8 @@ WATCH_SECONDS = 0.25
 STRICT_WATCH_SECONDS = 0.05
 """Where the kernel does not count processes for us, a fork bomb has this long."""
 DISK_WATCH_SECONDS = 1.0
-CHEAP_WALK_SECONDS = 0.005
-"""A workspace that is walked in this time is measured after every cell; a larger one by `changes` and during cells."""
+CHEAP_WALK_NAMES = 1000
+"""A workspace of so few files and folders is measured after every cell; a larger one by `changes` and during cells."""
 
 
 class HostedSandbox:
@@ -90,7 +90,7 @@ class HostedSandbox:
         wall_seconds: float | None = None,
     ) -> CellResult:
         """See `Sandbox.run`."""
-        self._check()
+        self._dialogue.check_free()
 
         def guarded(printed: Printed) -> None:
             try:
@@ -121,7 +121,7 @@ class HostedSandbox:
             for pipe in pipes:
                 pipe.stop()
         output.finish()
-        if self._transfers.walk_seconds < CHEAP_WALK_SECONDS:
+        if self._place.files.names <= CHEAP_WALK_NAMES:
             await self._transfers.check_disk()
         spent = msgspec.structs.replace(
             result.usage, printed_bytes=output.printed_bytes, dropped_bytes=output.dropped_bytes

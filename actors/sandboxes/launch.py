@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from actors.sandboxes.output import OutputPipe
-from actors.sandboxes.processes import ProcessHandle
+from actors.sandboxes.processes import ProcessHandle, end_tree
 
 
 class Guest:
@@ -29,15 +29,18 @@ class Guest:
         inherited: Sequence[int] = (),
         after: Sequence[str] = (),
         owner: int | None = None,
+        nested: bool = False,
     ) -> None:
         """Run `command` followed by the numbers of the channel's two descriptors and by `after`.
 
-        `owner` is the user id it will have, if another: what is needed to open ``/dev/stdout`` in there.
+        `owner` is the user id it will have, if another: what is needed to open ``/dev/stdout`` in there. `nested` says
+        that the guest will be below a process of its own, which the caller sets as `root` when it is known.
         """
         self._host, guest = socket.socketpair()
         ends = [os.pipe(), os.pipe()]
         self.stdout, self.stderr = OutputPipe("stdout", ends[0][0]), OutputPipe("stderr", ends[1][0])
         self.root: ProcessHandle | None = None
+        self._nested = nested
         self.transport: asyncio.Transport | None = None
         try:
             if owner is not None:
@@ -76,14 +79,21 @@ class Guest:
             self.transport.write(data)
 
     def kill(self) -> None:
-        """SIGKILL for all of a confined guest, for the driver of an unconfined one."""
-        for handle in (self.root, self.started):
-            if handle is not None:
-                handle.kill()
+        """SIGKILL for all of a confined guest, for the driver of an unconfined one.
+
+        A confined guest that is still being set up is left to `end`: without the process that does that, its first
+        process would wait for ever.
+        """
+        if self.root is not None:
+            self.root.kill()
+        if self.root is not None or not self._nested:
+            self.started.kill()
 
     async def end(self) -> int:
         """Kill it, wait until it is gone, and let go of everything; the exit status. May be called once."""
         self.kill()
+        if self._nested and self.root is None:
+            await end_tree(self.started)
         if self.root is not None:
             await self.root.ended()
             self.root.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +39,8 @@ class HostedProvider:
 
     async def prepare(self) -> None:
         """Before the first sandbox: the root folder, without what an earlier process left there."""
+        if sys.platform != "linux":
+            raise SandboxUnavailable("sandboxes on this machine need Linux; set DAYTONA_API_KEY to use them elsewhere")
         if not self._swept:
             await asyncio.get_running_loop().run_in_executor(self._executor, sweep, self._root)
             self._swept = True
@@ -174,6 +177,7 @@ def _launch(binary: Path, way: bubblewrap.Confinement, place: Place, packages: S
             inherited=(arguments, info.write_fd),
             after=["--become", str(way.uid)] if way.private else [],
             owner=way.uid if way.private else None,
+            nested=True,
         )
     except BaseException:
         info.close()

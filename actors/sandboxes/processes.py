@@ -88,6 +88,11 @@ class ProcessHandle:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._fd, signal.SIGKILL)
 
+    def stop(self) -> None:
+        """SIGSTOP; nothing if it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._fd, signal.SIGSTOP)
+
     async def ended(self) -> None:
         """Return once it has (as init of a pid namespace: once every process in there has)."""
         loop = asyncio.get_running_loop()
@@ -111,3 +116,26 @@ class ProcessHandle:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+async def end_tree(root: ProcessHandle) -> None:
+    """SIGKILL a process that may be starting others, and those; return when they have ended."""
+    root.stop()
+    while not root.has_ended() and _state(root.pid) not in "TtZX":  # noqa: ASYNC110 (only waiting for it would tell)
+        await asyncio.sleep(0.001)
+    for pid in reversed(descendants(root.pid)):
+        if pid != root.pid:
+            with contextlib.suppress(ProcessLookupError):
+                handle = ProcessHandle(pid)
+                handle.kill()
+                await handle.ended()
+                handle.close()
+    root.kill()
+    await root.ended()
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"

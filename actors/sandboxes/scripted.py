@@ -134,7 +134,7 @@ class ScriptedSandbox:
         wall_seconds: float | None = None,
     ) -> CellResult:
         """See `Sandbox.run`."""
-        self._check()
+        self._dialogue.check_free()
         ran = Ran(self.sandbox_id, code, dict(variables), tuple(functions), tuple(outputs))
         self._provider.cells.append(ran)
 

@@ -62,6 +62,8 @@ class Workspace:
         self._incoming = incoming
         self._owner = owner
         self._seen: dict[str, Seen] = {}
+        self.names = 0
+        """What the last `size` counted."""
         root.mkdir(mode=0o700)
         incoming.mkdir(mode=0o700)
         if owner is not None:
@@ -70,18 +72,15 @@ class Workspace:
     def begin(self, path: str) -> Incoming:
         """Start writing a file. Errors: BadPath."""
         check_path(path)
-        with self._folder(path, make=True):
-            pass
+        with self._folder(path, make=True) as (folder, name):
+            _check_replaceable(path, folder, name)
         return Incoming(path, self._incoming / os.urandom(8).hex())
 
     def commit(self, incoming: Incoming) -> FileStat:
         """Put a whole file in its place, replacing what was there. Errors: BadPath."""
         found = incoming.seal(self._owner)
         with self._folder(incoming.path, make=True) as (folder, name):
-            with contextlib.suppress(FileNotFoundError):
-                there = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                if not stat.S_ISREG(there.st_mode):
-                    raise BadPath(incoming.path, "something that is not a regular file has that name")
+            _check_replaceable(incoming.path, folder, name)
             os.rename(incoming.place, name, dst_dir_fd=folder)
             there = os.stat(name, dir_fd=folder, follow_symlinks=False)
             # The time stamp is an older one, so a write in this very tick would show: no need to read it again.
@@ -107,8 +106,9 @@ class Workspace:
 
     def size(self) -> int:
         """Bytes of all files (a sparse one at its full length) and names. Errors: TooDeep."""
-        total = 0
+        total = self.names = 0
         for _, _, _, found in self._walk():
+            self.names += 1
             total += max(found.st_size, found.st_blocks * 512) + ENTRY_BYTES
         return total
 
@@ -268,6 +268,12 @@ def empty(root: Path) -> None:
 def _children(folder: Path) -> list[str]:
     folder.chmod(0o700)
     return os.listdir(folder)
+
+
+def _check_replaceable(path: str, folder: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise BadPath(path, "something that is not a regular file has that name")
 
 
 def _read(folder: int, name: str) -> Seen | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -361,6 +362,30 @@ async def test_packages_can_be_given(tmp_path: Path) -> None:
     async with LocalProvider(tmp_path / "boxes", packages=[tmp_path / "site"]) as provider, box(provider) as it:
         assert await it.value("import given\ngiven.answer") == 42
         assert (await it.error("import msgspec")).type_name == "ModuleNotFoundError"
+
+
+def reap(pids: set[int]) -> None:
+    """Take note of children that have ended."""
+    for pid in pids:
+        os.waitpid(pid, os.WNOHANG)
+
+
+async def test_a_start_cancelled_at_any_moment_leaves_no_process(local: LocalProvider) -> None:
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: an orphan of ours becomes our child
+    try:
+        before = descendants(os.getpid())
+        for step in range(25):
+            start = asyncio.create_task(local.start(SandboxSpec("cancelled")))
+            await asyncio.wait([start], timeout=step * 0.002)
+            start.cancel()
+            await asyncio.wait([start])
+            if not start.cancelled():
+                await start.result().close()
+        left = set(descendants(os.getpid())) - set(before)
+        await all_gone(sorted(left))  # ended ones are there until we wait for them
+        reap(left)
+    finally:
+        ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
 
 
 async def test_many_at_once(local: LocalProvider) -> None:
