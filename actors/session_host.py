@@ -46,6 +46,9 @@ IDLE_SECONDS = 300.0
 SWEEP_SECONDS = 30.0
 CONFLICT_TRIES = 5
 STOP_SECONDS = 5.0
+WORKER_TRIES = 60
+WORKER_RETRY_SECONDS = 0.5
+"""A worker process that died is back after a few seconds."""
 
 _command_bytes = msgspec.json.Encoder(order="deterministic").encode
 
@@ -245,7 +248,7 @@ class SessionHost:
             if live.state.running == turn_id and not await self._turns.running(turn_id):
                 await self._end_lost(live, turn_id, "the process that ran it died")
             else:
-                await self._turns.run(await self._order(live, submitted))
+                await self._work(await self._order(live, submitted))
         except FleetError as error:
             await self._end_lost(live, turn_id, str(error))
         finally:
@@ -254,6 +257,19 @@ class SessionHost:
                 await live.sync()
             if not live.state.queue or live.state.queue[0].turn_id != turn_id:
                 self._dispatch(live)
+
+    async def _work(self, order: RunTurn) -> None:
+        """Have a worker run it; one that dies before it recorded anything costs only another try."""
+        tries = 0
+        while True:
+            try:
+                return await self._turns.run(order)
+            except WorkerLost:
+                tries += 1
+                begun = await self._log.stream_head(order.session_id, AgentId(order.turn_id))
+                if begun is not None or tries == WORKER_TRIES:
+                    raise
+                await asyncio.sleep(WORKER_RETRY_SECONDS)
 
     async def _order(self, live: LiveSession, submitted: TurnSubmitted) -> RunTurn:
         state = live.state

@@ -10,7 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 
-
 from actors.clock import SystemClock
 from actors.pool import WorkerConfig
 from actors.ports import Model
