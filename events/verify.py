@@ -28,7 +28,7 @@ async def verify_log(log: VerifiableLog, anchor: tuple[int, bytes] | None = None
     chain = LogChain()
     records = _each(log)
     async for batch in _each_batch(log):
-        batch_records = []
+        batch_records: list[Record] = []
         while len(batch_records) < batch.last - chain.position and (record := await anext(records, None)) is not None:
             batch_records.append(record)
         if flaw := chain.check(batch, batch_records):
