@@ -1,0 +1,55 @@
+"""The same events through the memory log and through PostgreSQL give the same read models, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+from events.memory_log import MemoryLog
+from events.postgres_log import PostgresLog
+
+from events.log import EventLog
+from events.memory_read_models import MemorySessionRows, MemorySnapshots
+from events.read_models import SessionRows, Snapshots
+from projections.cells import cells_page
+from projections.history import history_page
+from projections.read import read_model
+from projections.registry import PROJECTIONS
+from projections.runner import SessionRunner
+from projections.session_list import session_list
+from tests.projections import generate
+from tests.projections.stores import Timeless
+
+
+async def everything(
+    log: EventLog, snapshots: Snapshots, rows: SessionRows, sessions: list[generate.Session]
+) -> list[Any]:
+    """All that can be read, twice where a snapshot could make a difference."""
+    timeless = cast(EventLog, Timeless(log))
+    seen: list[Any] = []
+    for one in sessions:
+        for projection in PROJECTIONS:
+            for at in (None, len(one.said) // 2, None):
+                seen.append(await read_model(timeless, snapshots, projection, one.session_id, at))
+        page = await history_page(timeless, one.session_id, limit=3)
+        seen.append(page)
+        seen.append(await history_page(timeless, one.session_id, limit=3, before=page.next, detail=False))
+        ran = [turn for turn in page.turns if turn.started_at]
+        seen += [await cells_page(timeless, one.session_id, turn.work.agent_id, limit=2) for turn in ran]
+    await SessionRunner(timeless, rows, report=pytest.fail).catch_up()
+    first = await session_list(rows, limit=2)
+    seen += [first, await session_list(rows, limit=2, cursor=first.next), await session_list(rows, text="a")]
+    return [msgspec.msgpack.encode(state, order="deterministic") for state in seen]
+
+
+async def test_memory_and_postgresql_give_identical_projections(database_url: str) -> None:
+    sessions = [generate.session(seed, turns=3) for seed in range(4)] + [generate.session(8, events=6000)]
+    memory, postgres = MemoryLog(), await PostgresLog.open(database_url)
+    try:
+        await generate.append(memory, sessions)
+        await generate.append(postgres, sessions)
+        expected = await everything(memory, MemorySnapshots(), MemorySessionRows(), sessions)
+        assert await everything(postgres, postgres.snapshots, postgres.session_rows, sessions) == expected
+    finally:
+        await postgres.close()
