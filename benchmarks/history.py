@@ -17,9 +17,10 @@ from typing import Any
 
 from benchmarks.rebuild import MIB, apart, database, peak_bytes, write_result
 from events.effects import ModelCallFinished, ModelCallStarted
-from events.ids import AgentId, CallId, SessionId, TurnId
+from events.ids import AgentId, CallId, SandboxId, SessionId, TurnId
 from events.log import Append
 from events.postgres_log import PostgresLog
+from events.session import TurnSubmitted
 from events.turn import RouteChosen, TurnCompleted, TurnStarted
 from events.values import Text
 from projections.cells import cells_page
@@ -34,7 +35,7 @@ def short_turn(author: generate.Author) -> list[Append]:
     """A direct turn: question, one model call, answer."""
     turn_id, call_id = TurnId(author.make("turn")), CallId(author.make("call"))
     question, answer = Text("Which invoice is late, and by how much?" * 3), Text("Number 7, by nine days. " * 20)
-    submitted = generate.TurnSubmitted(turn_id, question, "direct", "provider/large", "provider/small")
+    submitted = TurnSubmitted(turn_id, question, "direct", "provider/large", "provider/small")
     facts = (
         TurnStarted(turn_id, "worker-1", "root@3", "abc123"),
         RouteChosen("direct", "mode", "asked for"),
@@ -78,7 +79,7 @@ async def seed_monster(url: str, cells: int) -> SessionId:
         if isinstance(fact, RouteChosen):
             break
     for ordinal in range(1, cells + 1):
-        for speaker, fact in author.cell(AgentId(turn_id), turn_id, generate.SandboxId("sbx_1"), ordinal, 9):
+        for speaker, fact in author.cell(AgentId(turn_id), turn_id, SandboxId("sbx_1"), ordinal, 9):
             author.say(speaker, fact)
     author.say(AgentId(turn_id), TurnCompleted(turn_id, Text("done"), "rlm"))
     log = await PostgresLog.open(url)

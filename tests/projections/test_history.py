@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from events.memory_log import MemoryLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from events.errors import NoSuchAgent, NoSuchSeq, NoSuchTurn
 from events.ids import AgentId, SessionId, TurnId
 from events.log import PAGE
+from events.memory_log import MemoryLog
 from events.record import Record
 from projections.cells import cells_page
 from projections.history import find_turn, history_page
@@ -88,7 +88,7 @@ async def test_what_a_page_reads_does_not_grow_with_the_session() -> None:
 
 
 async def test_turns_that_wait_behind_a_long_one() -> None:
-    author = generate.Author(3, cells=30, printed=30)
+    author = generate.Author(3, cells=30, printed=8)
     author.begin()
     for turn_id in [author.submit() for _ in range(4)]:
         author.run_turn(turn_id)

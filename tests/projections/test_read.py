@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
 import pytest
-from events.memory_log import MemoryLog
 
 from events.errors import LogUnavailable, NoSuchSeq, NoSuchSession
 from events.ids import SessionId
+from events.memory_log import MemoryLog
 from events.memory_read_models import MemorySnapshots
 from events.read_models import Snapshot
 from projections import snapshots as kept
@@ -27,9 +28,14 @@ every_projection = pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda
 @pytest.fixture
 async def long_log() -> tuple[MemoryLog, generate.Session]:
     """A log with one session long enough for snapshots."""
-    log, session = MemoryLog(), generate.session(7, events=12_500)
+    log, session = MemoryLog(), _long_session()
     await generate.append(log, [session])
     return log, session
+
+
+@cache
+def _long_session() -> generate.Session:
+    return generate.session(7, events=12_500)
 
 
 @every_projection
