@@ -34,7 +34,7 @@ CAUSE = re.compile(
 DEPENDS = re.compile(
     r"(?i)upstream|connect\w*|refused|unreachable|unavailable|timed? ?out|timeout|calling|call to|from|to "
 )
-NAMED = re.compile(
+SERVICE_KEY = re.compile(
     r"(?i)[\"']?\b(?:service|svc|app|component|container|pod|unit|source|dienst)[\"']?\s*[:=]\s*[\"']?([A-Za-z][\w.-]{1,60})"
 )
 BEFORE = 15
@@ -76,7 +76,7 @@ class Episode:
 
 
 def service_of(path, line):
-    named = NAMED.search(line[:300])
+    named = SERVICE_KEY.search(line[:300])
     if named:
         return named.group(1)
     name = os.path.basename(path).split(".")[0]
