@@ -172,8 +172,9 @@ class _Call:
 
     def _reply(self) -> ModelReply:
         text = "".join(self._pieces)
-        if not text and not self._finish:
-            raise Malformed("the reply held neither text nor an end")
+        # LiteLLM ends every stream with "stop", also a page of HTML; a reply without text is none.
+        if not text and self._finish in ("", "stop"):
+            raise Malformed("the reply holds no text")
         sent = sum(len(message.content.encode()) for message in self._request.messages)
         read, written = (getattr(self._usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
         estimated = not read and not written
@@ -252,9 +253,11 @@ def kind_of(error: BaseException, litellm: Any) -> ModelErrorCode:
     for name, kind in classes:
         if isinstance(error, getattr(litellm, name, ())):
             return kind
+    status = getattr(error, "status_code", None)
+    if status == 422:
+        return "bad_request"
     if _unreadable(error):
         return "malformed"
-    status = getattr(error, "status_code", None)
     if isinstance(error, litellm.APIConnectionError) or _cut(error):
         return "connection"
     if isinstance(status, int):

@@ -71,9 +71,9 @@ class ModelServer:
         app.router.add_post("/v1/chat/completions", self._handle)
         app.router.add_post("/v1/messages", self._handle)
         app.router.add_get("/v1/requests", self._counters)
-        self._runner = web.AppRunner(app, handler_cancellation=True)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port, shutdown_timeout=0.1)
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
         await site.start()
         assert site._server is not None
         bound = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]

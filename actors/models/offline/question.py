@@ -43,6 +43,11 @@ SUFFIXES = (
 )
 SHORT_SUFFIXES = ("ed", "es", "er", "en", "ly", "em", "s", "e", "n", "y")
 
+IRREGULAR = {
+    **dict.fromkeys(("write", "wrote", "written", "writes", "writing"), "writ"),
+    **dict.fromkeys(("speak", "spoke", "spoken", "speaks"), "spoke"),
+    **dict.fromkeys(("die", "died", "dies", "dead", "death"), "dea"),
+}
 FAILURE = re.compile(
     r"\b(fail\w*|outage|incident|crash\w*|broke\w*|error\w*|went (?:down|wrong)|go(?:es)? down|down first|root cause|"
     r"ausfall\w*|ausgefallen|fehler\w*|abgestürzt|störung\w*|problem\w*)",
@@ -104,6 +109,8 @@ def ask(text: str, limit: int = 14) -> Question:
 
 def stem(word: str) -> str:
     """The part of a word that its other forms share, roughly; at least four letters, identifiers and numbers whole."""
+    if word in IRREGULAR:
+        return IRREGULAR[word]
     if len(word) < 5 or not word.isalpha():
         return word
     for suffix in SUFFIXES:

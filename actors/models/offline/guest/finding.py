@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 
-from actors.models.offline.guest.reading import files, lines, moment, stamp
+from actors.models.offline.guest.reading import CODE, files, lines, moment, stamp
 
 CAUSES = re.compile(
     r"(?i)because|due to|caused|causing|since |reason|owing to|as a result|in order|therefore|so that|"
@@ -17,6 +17,10 @@ NAMES = re.compile(
     r"\b[A-ZÄÖÜ][\w'’-]+ (?:von |van |de )?[A-ZÄÖÜ][\w'’-]+|\b(?:Mr|Mrs|Miss|Dr|Herr|Frau)\.? [A-ZÄÖÜ]\w+"
 )
 PLACES = re.compile(r"\b(?:in|at|on|near|from|to|auf|bei|nach|aus) (?:the |der |dem )?[A-ZÄÖÜ]\w+")
+CONTINUES = re.compile(r"\s*[a-zäöüß,;(]")
+DEFINES = re.compile(
+    r"^\s*(?:async |export |public |private |static |pub )*(?:def|class|function|func|fn|interface|struct)\b"
+)
 KEPT = 300
 NEAR = 0.4
 
@@ -115,23 +119,48 @@ def ranked(found, kinds, limit=8, source=lines):
             score *= 1.35 if pattern.search(line) else 1.1 if pattern.search(near) else 1.0
         scored.append((-score / (1 + len(line) / 4000), order, path, number, line))
     scored.sort()
-    top = [one for one in scored if one[0] <= scored[0][0] * 0.45] if scored else []
     shown, chosen = set(), []
-    for _, _, path, number, line in top:
-        if line.strip() and line not in shown and len(chosen) < limit:
+    for score, _, path, number, line in scored:
+        fits = len(chosen) < 3 or score <= scored[0][0] * 0.45
+        if line.strip() and line not in shown and fits and not inside(path, number, chosen):
             shown.add(line)
-            chosen.append((path, number, line))
+            chosen.append(whole(path, number, texts[path]))
+        if len(chosen) == limit:
+            break
     return with_reasons(chosen, texts) if "why" in kinds else chosen
 
 
+def inside(path, number, places):
+    return any(path == other and first <= number <= last for other, first, last in map(span, places))
+
+
+def span(place):
+    first, _, last = str(place[1]).partition("-")
+    return place[0], int(first), int(last or first)
+
+
+def whole(path, number, near):
+    """A line with the lines before and after it that its sentence (or, in code, its definition) reaches into."""
+    first = last = number
+    if path.endswith(CODE):
+        heads = [other for other in range(number - 3, number + 1) if DEFINES.search(near.get(other, ""))]
+        first = heads[-1] if heads else number
+    else:
+        while number - first < 2 and near.get(first - 1, "").strip() and CONTINUES.match(near[first]):
+            first -= 1
+        while last - number < 2 and near.get(last, "")[-1:].isalnum() and CONTINUES.match(near.get(last + 1, "")):
+            last += 1
+    text = " ".join(near.get(other, "").strip() for other in range(first, last + 1))
+    return path, number if first == last else "%d-%d" % (first, last), text
+
+
 def with_reasons(chosen, texts):
-    """For a why: the cause-like lines next to the best line come along."""
+    """For a why: the cause-like lines next to the best lines come along."""
     extra = []
-    for path, number, _ in chosen[:2]:
-        for other in range(number - 3, number + 4):
-            line = texts[path].get(other, "")
-            if CAUSES.search(line) and all((path, other) != (p, n) for p, n, _ in chosen):
-                extra.append((path, other, line))
+    for path, first, last in [span(place) for place in chosen[:2]]:
+        for other in range(first - 3, last + 4):
+            if CAUSES.search(texts[path].get(other, "")) and not inside(path, other, chosen + extra):
+                extra.append(whole(path, other, texts[path]))
     return chosen[:2] + extra[:3] + chosen[2:]
 
 
@@ -180,7 +209,7 @@ def grouped(found, words, sources=None):
 
 def quote(path, number, line, limit=400):
     text = " ".join(line.split())
-    return "%s:%d: %s" % (path, number, text if len(text) <= limit else text[: limit - 1] + "…")
+    return "%s:%s: %s" % (path, number, text if len(text) <= limit else text[: limit - 1] + "…")
 
 
 def report(terms, kinds, words=(), sources=None, source=lines):
@@ -195,11 +224,11 @@ def report(terms, kinds, words=(), sources=None, source=lines):
         held = [term for bit, term in enumerate(terms) if mask >> bit & 1]
         number = sum(count for other, count in found["tally"].items() if other & mask == mask)
         shown.append("%d lines hold %s." % (number, " and ".join(repr(term) for term in held)))
-    if "most" in kinds or "least" in kinds:
+    if kinds & {"most", "least"} or kinds >= {"each", "count"}:
         counts, example = grouped(found, words, again())
-        if counts:
+        if sum(counts.values()) > 2:
             order = counts.most_common()
-            pick = order[-3:][::-1] if "least" in kinds else order[:3]
+            pick = order[-5:][::-1] if "least" in kinds else order[:5]
             shown += ["%s: %d lines, such as %s" % (key, count, quote(*example[key])) for key, count in pick]
     if "first" in kinds or "last" in kinds:
         places = ordered(found, "last" in kinds and "first" not in kinds, again())
@@ -207,5 +236,4 @@ def report(terms, kinds, words=(), sources=None, source=lines):
             when = moment(place[2])
             shown.append(quote(*place) + (" (%s)" % stamp(when) if when is not None else ""))
     quoted = ranked(found, kinds, 8 - min(len(shown), 5), source)
-    shown += [text for text in (quote(*place) for place in quoted) if text not in shown]
-    return "\n".join(shown)
+    return "\n".join(dict.fromkeys([*shown, *(quote(*place) for place in quoted)]))

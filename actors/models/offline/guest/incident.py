@@ -34,9 +34,21 @@ CAUSE = re.compile(
 DEPENDS = re.compile(
     r"(?i)upstream|connect\w*|refused|unreachable|unavailable|timed? ?out|timeout|calling|call to|from|to "
 )
-NAMED = re.compile(
+SERVICE_KEY = re.compile(
     r"(?i)[\"']?\b(?:service|svc|app|component|container|pod|unit|source|dienst)[\"']?\s*[:=]\s*[\"']?([A-Za-z][\w.-]{1,60})"
 )
+# The first letters of every word that the patterns above know: most lines hold none and are done with.
+TELLING_WORDS = """
+fatal panic criti crit emerg alert sever oom crash segfa abort corru kriti abges err error excep trace fail faile fails
+faili failu refus unava unrea timed timeo denie rejec broke fehle fehlg ausge abgel warn warni degra slow retry retri
+warnu laten recov resto back recon healt resol succe onlin resum wiede behob becau due cause reaso root memor space disk
+full exhau expir leak leaks leaki leake deplo confi migra limit quota certi crede kille deadl lock permi inval missi
+overl satur too heap rotat upgra relea chang reloa wegen weil ursac voll out
+"""
+TELLING = frozenset(TELLING_WORDS.split())
+KEYS = frozenset(("servi", "svc", "app", "compo", "conta", "pod", "unit", "sourc", "diens"))
+HEADS = re.compile(r"(?<![^\W\d_])[a-zäöü]{2,5}")
+SERVER_ERROR = re.compile(r"(?<!\d)50[0234](?!\d)")
 BEFORE = 15
 SELDOM = 4
 DIGITS = re.compile(r"\d+")
@@ -76,7 +88,7 @@ class Episode:
 
 
 def service_of(path, line):
-    named = NAMED.search(line[:300])
+    named = SERVICE_KEY.search(line[:300])
     if named:
         return named.group(1)
     name = os.path.basename(path).split(".")[0]
@@ -87,11 +99,14 @@ def episodes(sources=None):
     """Every stretch of failing lines of every service. A stretch ends with a recovery or with many calm lines."""
     current, notable, ended, routine = {}, {}, [], Counter()
     for path, numbered in sources or everything():
+        by_name = service_of(path, "")
         for number, line in numbered:
-            if not line:
+            heads = HEADS.findall(line.lower())
+            telling = not TELLING.isdisjoint(heads) or ("50" in line and SERVER_ERROR.search(line))
+            if not telling and not current:
                 continue
-            level = severity(line)
-            service = service_of(path, line)
+            level = severity(line) if telling else 0
+            service = by_name if KEYS.isdisjoint(heads) else service_of(path, line)
             place = (path, number, line)
             episode = current.get(service)
             if level >= 2:
@@ -104,9 +119,9 @@ def episodes(sources=None):
                 if level < 0 or episode.calm > max(12, 3 * episode.errors):
                     episode.open = False
                     ended.append(current.pop(service))
-                elif len(episode.lines) < BEFORE and (level == 1 or CAUSE.search(line)):
+                elif len(episode.lines) < BEFORE and (level == 1 or (telling and CAUSE.search(line))):
                     episode.lines.append(place)
-            if level < 2 and (level == 1 or CAUSE.search(line)):
+            if telling and level < 2 and (level == 1 or CAUSE.search(line)):
                 shape = (service, DIGITS.sub("0", line)[-120:])
                 routine[shape] += 1
                 if routine[shape] <= SELDOM:  # what is said all the time explains nothing
@@ -162,7 +177,8 @@ def incident(sources=None):
         return ""
     root = first(order)
     shown = ["%s failed first, at %s." % (root.service, stamp(root.when)), "Onset: " + quote(*root.onset)]
-    why = [place for place in causes(root) if place != root.onset]
+    same = DIGITS.sub("", root.onset[2])
+    why = [place for place in causes(root) if DIGITS.sub("", place[2]) != same]
     shown += ["Why: " + quote(*place) for place in why[:2]]
     if not why:
         shown.append("Why: no line before it names a cause; the onset says all there is.")
