@@ -33,7 +33,7 @@ from actors.sandboxes.contract import (
 )
 from actors.texts import printable, store_text
 from events.catalogue import Fact
-from events.content import ContentSniffer
+from events.content import Inspector
 from events.effects import (
     CellEnd,
     CellFinished,
@@ -319,7 +319,7 @@ class Cells:
             self.files.pop(change.path, None)
             self.written.pop(change.path, None)
             return FileDeleted(change.path, cell_id, before)
-        sniffer = ContentSniffer()
+        sniffer = Inspector()
 
         async def sniffed() -> AsyncIterator[bytes]:
             async for chunk in sandbox.get(change.path):
@@ -327,7 +327,7 @@ class Cells:
                 yield chunk
 
         stat = await self._journal.log.blobs.put(sniffed())
-        file = sniffer.describe(change.path, stat.digest)
+        file = sniffer.file_ref(change.path, stat.digest)
         self.files[change.path] = self.written[change.path] = file
         return FileWritten(file, cell_id, before)
 

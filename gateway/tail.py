@@ -14,7 +14,7 @@ import asyncio
 import logging
 from functools import partial
 
-from events.errors import FleetError, LogUnavailable
+from events.errors import Damaged, FleetError, LogUnavailable
 from events.ids import SessionId
 from events.log import PAGE, EventLog
 from events.record import Record
@@ -28,6 +28,9 @@ CURSOR_PAGE = 500
 WINDOWS_BYTES = 64 << 20
 """For the windows of all sessions together; each may have `WINDOW_BYTES` as long as that fits."""
 WINDOW_LEAST_BYTES = 128 * 1024
+REST_SECONDS = (0.0005, 0.005)
+"""After a delivery that took longer than the first, the tail rests as long as it took, up to the second: other requests
+get the loop, and what is committed meanwhile goes out in one write a client instead of several."""
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 logger = logging.getLogger(__name__)
@@ -195,11 +198,31 @@ class Tail:
         if self._position is None or self.trouble is not None:
             await self._take_bearings()
         assert self._position is not None
-        records = await self._log.read(self._position)
+        records, more = await self._page(self._position)
         if records:
             self._position = records[-1].position
+            clock = asyncio.get_running_loop().time
+            start = clock()
             self._deliver(records)
-        return len(records) == PAGE
+            took = clock() - start
+            if took > REST_SECONDS[0]:
+                await asyncio.sleep(min(took, REST_SECONDS[1]))
+        return more
+
+    async def _page(self, position: int) -> tuple[list[Record], bool]:
+        """The next records, and whether there may be more. Past damage it goes event by event: streams of that session meet it when they read on."""
+        try:
+            records = await self._log.read(position, PAGE)
+            return records, len(records) == PAGE
+        except Damaged as error:
+            logger.error("the log is damaged after position %d: %s", position, error)
+        head = await self._log.head()
+        while position < head:
+            try:
+                return await self._log.read(position, 1), True
+            except Damaged:
+                position += 1
+        return [], False
 
     async def _take_bearings(self) -> None:
         """Find the log's head, and after a failure whether it is still the same log."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.manifest import MANIFEST_CHARS, manifest, summarise
-from events.content import ContentSniffer
+from events.content import Inspector
 from events.values import FileRef
 
 refs = st.builds(
@@ -43,19 +43,19 @@ def test_what_the_task_is_about_comes_first() -> None:
 @given(st.text(max_size=3000), st.lists(st.integers(1, 50), max_size=60))
 def test_content_is_described_alike_however_it_is_cut(text: str, cuts: list[int]) -> None:
     data = text.encode()
-    whole = ContentSniffer()
+    whole = Inspector()
     whole.feed(data)
-    pieces = ContentSniffer()
+    pieces = Inspector()
     position = 0
     for cut in cuts:
         pieces.feed(data[position : position + cut])
         position += cut
     pieces.feed(data[position:])
-    assert pieces.describe("p", "d") == whole.describe("p", "d")
+    assert pieces.file_ref("p", "d") == whole.file_ref("p", "d")
 
 
 def test_binary_content_has_no_lines_and_no_preview() -> None:
-    sniffer = ContentSniffer()
+    sniffer = Inspector()
     sniffer.feed(b"\x89PNG\r\n\x00\xff")
-    described = sniffer.describe("x.png", "d")
+    described = sniffer.file_ref("x.png", "d")
     assert (described.media_type, described.lines, described.head) == ("image/png", None, "")
