@@ -34,6 +34,9 @@ TURN = "turn_00000000000000000000"
 BURSTS = (1, 50)
 """Events published at a time: one by one, and as a model's stream or a group commit brings them."""
 TEXT = "the quick brown fox jumps over the lazy dog; " * 2
+MARKS = (b"\nevent: CellPrinted\n", b"\nevent: CellPrinted\r")
+"""What is counted: one for each event, whichever line ends a server uses."""
+ENDS = (b"\n\n", b"\r\n\r\n")
 STAMP = re.compile(rb"@(\d+)@")
 
 
@@ -167,16 +170,12 @@ class Clients:
                 if size == 0:
                     raise ConnectionError("a stream ended")
                 data = self.tails[i] + self.buffer[:size]
-                got = data.count(b"\nevent: CellPrinted\r\n") + data.count(b"\nevent: CellPrinted\n")
+                cut = max(data.rfind(end) for end in ENDS) + 1
+                whole, self.tails[i] = data[:cut], data[cut:]
+                got = sum(whole.count(mark) for mark in MARKS)
                 if stamps:
                     now = time.monotonic_ns()
-                    self.late_ns += [now - int(stamp) for stamp in STAMP.findall(data)]
-                    cut = max(data.rfind(b"\n\n"), 0)
-                    self.tails[i] = data[cut:]
-                else:
-                    cut = data.rfind(b"\nevent: CellPrinted")
-                    # what follows the last complete mark is kept: a mark may be cut in two
-                    self.tails[i] = data[max(cut + 19, len(data) - 22) :] if cut >= 0 else data[-22:]
+                    self.late_ns += [now - int(stamp) for stamp in STAMP.findall(whole)]
                 self.counts[i] += got
                 seen += got
 

@@ -57,11 +57,12 @@ class TooLarge(BadInput):
 
     code = "too_large"
 
-    def __init__(self, what: str, size: int, limit: int) -> None:
-        super().__init__(f"{what} is {size:,} bytes, the limit is {limit:,}")
+    def __init__(self, what: str, size: int, limit: int, unit: str = "bytes") -> None:
+        super().__init__(f"{what} is {size:,} {unit}, the limit is {limit:,}")
         self.what = what
         self.size = size
         self.limit = limit
+        self.unit = unit
 
 
 class BadTask(BadInput):

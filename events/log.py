@@ -23,6 +23,8 @@ from events.record import Record
 EVENT_LIMIT_BYTES = 256 * 1024
 """Largest payload of one event; larger content goes to a blob first."""
 SESSION_LIMIT_EVENTS = 1_000_000
+SESSION_WARN_EVENTS = SESSION_LIMIT_EVENTS * 8 // 10
+"""A session whose head (`SessionHead.seq`) is past this should be continued in a new one; a fork keeps its history."""
 PAGE = 1000
 BLOB_CHUNK_BYTES = 1 << 20
 
@@ -139,8 +141,9 @@ class EventLog(Protocol):
     async def append(self, requests: Sequence[Append]) -> list[Verdict]:
         """One verdict per request, in order; requests for one stream take effect in order.
 
-        Errors: TooLarge and StorageFull before anything of this call is written. LogUnavailable: it may or may not have
-        been written; with keys or expected versions, sending it again is safe.
+        Errors, before anything of this call is written: BadInput (an unusable id, no facts), TooLarge (an event, or
+        the session would pass its limit), NoSuchSeq (`causation` is not in the session), StorageFull. LogUnavailable:
+        it may or may not have been written; with keys or expected versions, sending it again is safe.
         """
         ...
 

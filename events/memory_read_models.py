@@ -54,8 +54,8 @@ class MemorySessionRows:
         if before is not None:
             rows = [row for row in rows if (row.updated_at, row.session_id) < before]
         if text:
-            wanted = text.lower()
-            rows = [row for row in rows if wanted in row.title.lower() or row.session_id.startswith(text)]
+            wanted = text.casefold()
+            rows = [row for row in rows if wanted in row.title.casefold() or row.session_id.startswith(text)]
         rows.sort(key=lambda row: (row.updated_at, row.session_id), reverse=True)
         return rows[: max(1, min(limit, ROWS_PAGE))]
 

@@ -28,6 +28,9 @@ CURSOR_PAGE = 500
 WINDOWS_BYTES = 64 << 20
 """For the windows of all sessions together; each may have `WINDOW_BYTES` as long as that fits."""
 WINDOW_LEAST_BYTES = 128 * 1024
+REST_SECONDS = (0.0005, 0.005)
+"""After a delivery that took longer than the first, the tail rests as long as it took, up to the second: other requests
+get the loop, and what is committed meanwhile goes out in one write a client instead of several."""
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 logger = logging.getLogger(__name__)
@@ -198,7 +201,12 @@ class Tail:
         records = await self._log.read(self._position)
         if records:
             self._position = records[-1].position
+            clock = asyncio.get_running_loop().time
+            start = clock()
             self._deliver(records)
+            took = clock() - start
+            if took > REST_SECONDS[0]:
+                await asyncio.sleep(min(took, REST_SECONDS[1]))
         return len(records) == PAGE
 
     async def _take_bearings(self) -> None:

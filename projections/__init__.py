@@ -1,1 +1,1 @@
-"""Read models: folds over the log that answer what users ask (history, files, usage, agents)."""
+"""Read models: what readers ask for, folded from the log and from nothing else."""
