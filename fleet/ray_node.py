@@ -103,7 +103,7 @@ async def start(
             if found.healthy:
                 return found
             await stop(home)
-        folder = paths.sockets(home, _FOLDER_LIMIT_BYTES) / "ray"
+        folder = socket_folder(home)
         shutil.rmtree(folder, ignore_errors=True)
         launch = Launch(
             folder=str(folder),
@@ -145,6 +145,11 @@ async def _launch(home: Path, launch: Launch, log: Path) -> RayNode:
             for process in processes.session_members(pid):
                 processes.send(process, signal.SIGKILL)
             _record(home).unlink(missing_ok=True)
+
+
+def socket_folder(home: Path) -> Path:
+    """Where the head of this FLEET_HOME keeps its sockets and log files while it runs."""
+    return paths.sockets(paths.real(home), _FOLDER_LIMIT_BYTES) / "ray"
 
 
 def recorded(home: Path) -> RayNode | None:
