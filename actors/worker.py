@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-
 from actors.clock import SystemClock
 from actors.pool import WorkerConfig
 from actors.ports import Model

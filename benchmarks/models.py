@@ -1,4 +1,4 @@
-"""A model without latency for measurements: ``bench/direct``, ``bench/rlm-10`` (ten cells), ``bench/flex``, ``bench/query``.
+"""A model without latency: ``bench/direct``, ``bench/rlm-10`` (ten cells), ``bench/flex``, ``bench/query``.
 
 Worker processes load it through FLEET_X_MODELS=benchmarks.models:models.
 """
@@ -34,9 +34,6 @@ class Instant:
             step = int(found.group(1))
             code = f"x = {step}\nprint('step', x)" if step < int(count) else "SUBMIT(answer='done')"
             text = _fields(reasoning="next", code=f"```python\n{code}\n```")
-        elif name == "code":
-            code = "\n".join(line for line in prompt.splitlines() if line.startswith("    CODE ")).replace("    CODE ", "")
-            text = _fields(reasoning="as told", code=f"```python\n{code}\n```")
         else:
             text = _fields(reasoning="none", terms='["alpha"]', answer="done")
         on_delta(text)

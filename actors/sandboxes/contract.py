@@ -200,7 +200,7 @@ class Sandbox(Protocol):
     async def changes(self) -> list[FileChange]:
         """What regular files changed since the last call (or since they were put), sorted by path.
 
-        Links, devices, sockets, folders and names that are no path (`actors.sandboxes.paths`) are passed over.
+        Links, devices, sockets, folders and names that are no path (`events.paths`) are passed over.
         Unchanged files (same size, mtime, ctime and inode) are not read again. Errors: SandboxGone.
         """
         ...

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from actors.sandboxes.contract import FileChange, FileStat
-from actors.sandboxes.paths import check_path, is_path
 from events.errors import BadPath, NoSuchFile
+from events.paths import check_path, is_path
 
 CHUNK_BYTES = 1 << 20
 DEPTH_LIMIT = 128

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from actors.sandboxes.contract import Printed
 from actors.sandboxes.frames import BrokenFrame, Call, Done, FrameReader, Ready, decode, encode, frame
 from actors.sandboxes.output import Output
-from actors.sandboxes.paths import check_path
 from actors.sandboxes.workspace import Workspace, empty
 from events.errors import BadPath
+from events.paths import check_path
 
 
 def in_pieces(data: bytes, cuts: list[int]) -> list[bytes]:

@@ -23,57 +23,14 @@ RULES = {
     "a/b/.gitignore": "*\n!.gitignore\n!shown.txt\n!sub/\n",
     "glob/yes/.gitignore": "no.txt\n",
 }
-NAMES = [
-    "sp ace",
-    *[
-        "x.log",
-        "keep.log",
-        "build",
-        "build2/f",
-        "docs/x/y/draft.md",
-        "docs/draft.md",
-        "docs/final.md",
-        "m.pyc",
-        "m.py",
-        "trailing",
-        "only/top.txt",
-        "sub/only/top.txt",
-        "deep/kept.txt",
-        "deep/other.txt",
-        "glob/no.txt",
-        "glob/yes/a.txt",
-        "glob/yes/no.txt",
-        "any/where",
-        "one/two/any/where/f",
-        "q1.txt",
-        "q12.txt",
-        "range1.dat",
-        "range5.dat",
-        "crlf.txt",
-        "#hash",
-        "a/x.log",
-        "a/local",
-        "a/x/local/f",
-        "a/b/c",
-        "a/b/shown.txt",
-        "a/b/hidden.txt",
-        "a/b/sub/deep.txt",
-        "a/b/sub/shown.txt",
-        "a/build2/f",
-        "a/build/f",
-        "build2",
-        "ünïcode/日本.txt",
-        ".hidden",
-        "folder/file.txt",
-        "folder/sub/file.txt",
-        ".config/f",
-        "empty/.keep",
-        "b/c",
-        "weird[",
-        "x/y/z/keep.log",
-        "~tilde",
-    ],
-]
+LISTED = """
+x.log keep.log build build2/f docs/x/y/draft.md docs/draft.md docs/final.md m.pyc m.py trailing only/top.txt
+sub/only/top.txt deep/kept.txt deep/other.txt glob/no.txt glob/yes/a.txt glob/yes/no.txt any/where
+one/two/any/where/f q1.txt q12.txt range1.dat range5.dat crlf.txt #hash a/x.log a/local a/x/local/f a/b/c
+a/b/shown.txt a/b/hidden.txt a/b/sub/deep.txt a/b/sub/shown.txt a/build2/f a/build/f build2 ünïcode/日本.txt
+.hidden folder/file.txt folder/sub/file.txt .config/f empty/.keep b/c weird[ x/y/z/keep.log ~tilde
+"""
+NAMES = ["sp ace", *LISTED.split()]
 
 
 def make(root: Path, files: dict[str, str]) -> None:
