@@ -70,8 +70,8 @@ async def seed_turns(url: str, turns: int) -> SessionId:
 
 
 async def seed_monster(url: str, cells: int) -> SessionId:
-    """Append a session whose first turn has very many cells, with a short one after it; gives its id."""
-    author = generate.Author(cells, printed=3, depth=0, unknown=0)
+    """Append a session whose one turn has very many cells; gives its id."""
+    author = generate.Author(10**6 + cells, printed=3, depth=0, unknown=0)
     author.begin()
     turn_id = author.submit()
     for speaker, fact in author.turn(turn_id, AgentId(turn_id)):
@@ -96,7 +96,7 @@ async def measure_turns(url: str, session_id: SessionId, turns: int, runs: int) 
     try:
         head = await log.session_head(session_id)
         assert head is not None
-        middle = head.seq // 2
+        middle, past = turns // 2, head.seq // 2
         before = peak_bytes()
 
         def page(**where: Any) -> Callable[[], Coroutine[Any, Any, HistoryPage]]:
@@ -107,7 +107,7 @@ async def measure_turns(url: str, session_id: SessionId, turns: int, runs: int) 
             await _timed("newest page", runs, page()),
             await _timed("newest page, brief", runs, page(detail=False)),
             await _timed("middle page", runs, page(before=middle)),
-            await _timed("newest page at a past seq", runs, page(at=middle)),
+            await _timed("newest page at a past seq", runs, page(at=past)),
             await _timed("an old turn by its id", runs, lambda: find_turn(log, session_id, old)),
         ]
         grown = round((peak_bytes() - before) / MIB, 1)
@@ -123,7 +123,7 @@ async def measure_monster(url: str, session_id: SessionId, runs: int) -> list[di
         head = await log.session_head(session_id)
         assert head is not None
         before = peak_bytes()
-        turn = (await history_page(log, session_id)).turns[-1]
+        turn = (await history_page(log, session_id, limit=1)).turns[0]
         rows = [
             await _timed("page", runs, lambda: history_page(log, session_id)),
             await _timed("page, brief", runs, lambda: history_page(log, session_id, detail=False)),

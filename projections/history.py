@@ -15,8 +15,8 @@ from events.ids import AgentId, SessionId, TurnId
 from events.log import PAGE, EventLog
 from events.record import Event, Record
 from events.session import TurnSubmitted
-from projections.decoding import events_of
-from projections.read import seq_to_read, version_at
+from projections.decoding import event_of, events_of
+from projections.read import one_page, seq_to_read, version_at
 from projections.transcript import LATE_EVENTS, TURNS_KEPT, Transcript, fold
 from projections.turns import Turn
 
@@ -76,7 +76,11 @@ async def history_page(
     """
     until = await seq_to_read(log, session_id, at)
     limit = max(1, min(limit, TURNS_KEPT))
-    newest = before - 1 if before is not None else await version_at(log, session_id, AgentId(session_id), until)
+    if before is None:
+        newest = await version_at(log, session_id, AgentId(session_id), until)
+    else:
+        head = await log.stream_head(session_id, AgentId(session_id))
+        newest = min(before - 1, head.version if head is not None else 0)
     starts = await _starts(log, session_id, newest, until, limit + 1)
     shown = [start for start in starts[:limit] if starts[0].seq - start.seq < PAGE_EVENTS]
     if not shown:
@@ -128,7 +132,7 @@ async def _fold_turns(
     wanted: set[str] = {session_id, *(start.turn_id for start in shown)}
     after = shown[-1].seq - 1
     while after < min(until, _settled(state, shown)):
-        page = await log.read_session(session_id, after, until, PAGE)
+        page = await one_page(log, session_id, after, until)
         if not page:
             break
         fold(state, _events_of_turns(page, wanted, detail))
@@ -142,7 +146,7 @@ def _events_of_turns(page: list[Record], wanted: set[str], detail: bool) -> list
     for record in page:
         if record.agent_id not in wanted or (not detail and record.type in STEPS):
             continue
-        (event,) = events_of((record,))
+        event = event_of(record)
         fact = event.fact
         if isinstance(fact, TurnSubmitted) and fact.turn_id not in wanted:
             continue

@@ -38,7 +38,7 @@ from events.effects import (
 )
 from events.files import FileAttached, FileDeleted, FileWritten
 from events.ids import CHILD, SESSION, TURN, AgentId, CallId, CellId, SandboxId, SessionId, TurnId, make_id
-from events.log import Append, EventLog
+from events.log import Append, Appended, EventLog, Verdict
 from events.record import Event, Record
 from events.session import (
     RuntimeSelected,
@@ -432,13 +432,19 @@ def requests(told: Session, batch: int = 50) -> Iterator[Append]:
 
 
 async def append(log: EventLog, sessions: Iterable[Session], at_once: int = 200) -> None:
-    """Say these sessions to a log, one after the other."""
+    """Say these sessions to a log that does not have them yet, one after the other."""
     for told in sessions:
         waiting: list[Append] = []
         for request in requests(told):
             waiting.append(request)
             if len(waiting) == at_once:
-                await log.append(waiting)
+                _said(await log.append(waiting))
                 waiting = []
         if waiting:
-            await log.append(waiting)
+            _said(await log.append(waiting))
+
+
+def _said(verdicts: list[Verdict]) -> None:
+    refused = [verdict for verdict in verdicts if not isinstance(verdict, Appended)]
+    if refused:
+        raise ValueError(f"the log has something else there: {refused[0]}")
