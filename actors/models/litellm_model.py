@@ -254,8 +254,6 @@ def kind_of(error: BaseException, litellm: Any) -> ModelErrorCode:
         if isinstance(error, getattr(litellm, name, ())):
             return kind
     status = getattr(error, "status_code", None)
-    if status == 422:
-        return "bad_request"
     if _unreadable(error):
         return "malformed"
     if isinstance(error, litellm.APIConnectionError) or _cut(error):

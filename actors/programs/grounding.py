@@ -111,9 +111,9 @@ class Seen:
             self._values = array("d", sorted(self._values))
             self._sorted = True
         slack = abs(value) * 1e-9
-        low, high = value - half_unit - slack, value + 2 * half_unit + slack
+        low, high = value - half_unit - slack, value + 2 * half_unit - slack
         position = bisect_left(self._values, low)
-        return position < len(self._values) and self._values[position] <= high
+        return position < len(self._values) and self._values[position] < high
 
 
 def readings(token: str) -> Iterator[Reading]:
@@ -146,7 +146,7 @@ def _whole(digits: str) -> Reading:
     zeros = len(plain) - len(plain.rstrip("0"))
     # "about 1,200" may stand for 1,187, but a lone leading digit (1,000) says too little to pass for a rounding.
     significant = len(plain) - zeros
-    half = 0.5 * 10**zeros if zeros and significant >= 2 else 0.0
+    half = 0.5 * 10**zeros if significant >= 2 else 0.5
     return Reading(float(plain), half, plain, 0)
 
 

@@ -15,9 +15,11 @@ from typing import Any
 from dspy.dsp.utils.settings import thread_local_overrides
 from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput
 from dspy.primitives.facade import HOST_TOKEN_VAR, SHIM_SETUP
+from dspy.utils.exceptions import AdapterParseError
 
-from actors.ports import CellOutcome, Effects, OnToolCall
+from actors.ports import BudgetSpent, CellOutcome, Effects, ModelError, OnToolCall
 from actors.programs.bounds import bounded
+from actors.programs.engine import cause_of
 from actors.programs.grounding import Seen, typed_text, ungrounded
 from actors.sandboxes.contract import HostCall, Json, SandboxGone, SandboxUnavailable
 from events.turn import SubmitRefused
@@ -53,7 +55,7 @@ class FleetInterpreter:
         self.refused = 0
         self.ungrounded: tuple[str, ...] = ()
         self.host_error: Exception | None = None
-        """The last exception a tool of DSPy's raised into a cell."""
+        """What the last failure of a DSPy tool in a cell came from; DSPy overwrites the chain when it raises again."""
         self._effects = effects
         self._output_chars = output_chars
         self._check_figures = check_figures
@@ -188,7 +190,7 @@ class FleetInterpreter:
             try:
                 return here.run(run)
             except Exception as error:
-                self.host_error = error
+                self.host_error = cause_of(error, BudgetSpent, ModelError, AdapterParseError) or error
                 raise
 
         return answer

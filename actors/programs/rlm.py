@@ -67,7 +67,7 @@ class TurnRLM(dspy.RLM):  # type: ignore[misc]
         try:
             action = self._ask(variables, history, iteration)
         except ContextWindowExceededError:
-            history = shortened(history, HISTORY_CHARS // 8)
+            history = shortened(history, size(history) // 3)
             action = self._ask(variables, history, iteration)
         try:
             code = _strip_code_fences(action.code)
@@ -113,21 +113,26 @@ def _last_line(history: Any) -> str:
     return lines[-1][:200] if lines else "no code was run"
 
 
+def size(history: Any) -> int:
+    """The characters of all steps."""
+    return sum(len(entry.code) + len(entry.output) + len(entry.reasoning) for entry in history)
+
+
 def shortened(history: Any, limit: int) -> Any:
     """A history of at most about `limit` characters: outputs and code of the oldest steps are cut, none is dropped."""
-    sizes = [len(entry.code) + len(entry.output) + len(entry.reasoning) for entry in history]
-    over = sum(sizes) - limit
+    over = size(history) - limit
     if over <= 0:
         return history
     entries = []
-    for entry, size in zip(history, sizes, strict=True):
-        if over > 0 and size > 3 * SHORTENED_CHARS:
+    for entry in history:
+        before = len(entry.code) + len(entry.output) + len(entry.reasoning)
+        if over > 0 and before > 3 * SHORTENED_CHARS:
             entry = REPLEntry(
                 reasoning=bounded(entry.reasoning, SHORTENED_CHARS),
                 code=bounded(entry.code, SHORTENED_CHARS),
                 output=bounded(entry.output, SHORTENED_CHARS),
             )
-            over -= size - len(entry.code) - len(entry.output) - len(entry.reasoning)
+            over -= before - len(entry.code) - len(entry.output) - len(entry.reasoning)
         entries.append(entry)
     return REPLHistory(entries=entries, max_output_chars=history.max_output_chars)
 

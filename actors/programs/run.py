@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from dspy.primitives.code_interpreter import CodeInterpreterError
-from dspy.utils.exceptions import AdapterParseError
+from dspy.utils.exceptions import AdapterParseError, LMError
 
 from actors.ports import BudgetSpent, Effects, ModelError, ProgramFailed, TurnAnswer, TurnInputs
 from actors.programs import direct, flex, rlm, triage
@@ -92,11 +92,11 @@ def _flex(inputs: TurnInputs, effects: Effects, programs: Programs) -> TurnAnswe
     with dspy.context(lm=lm(inputs.model, "workflow"), interpreter_factory=session(interpreter)):
         try:
             said = flex.program(source)(**_fields(inputs))
-        except CodeInterpreterError as error:
-            if cause_of(error, ModelError, BudgetSpent, SandboxGone, SandboxUnavailable):
+        except (CodeInterpreterError, LMError) as error:
+            if isinstance(interpreter.host_error, BudgetSpent | ModelError | AdapterParseError):
+                raise interpreter.host_error from None
+            if cause_of(error, SandboxGone, SandboxUnavailable):
                 raise
-            if interpreter.host_error and cause_of(interpreter.host_error, BudgetSpent, ModelError, AdapterParseError):
-                raise interpreter.host_error from error
             if interpreter.failed:
                 raise ProgramFailed("no_progress", f"the workflow's only step failed: {_end(error)}") from error
             raise ProgramFailed("workflow", f"the workflow gave no usable result: {_end(error)}") from error

@@ -18,7 +18,7 @@ RLM_FLOOR_TOKENS = 2**14
 ROUTES: tuple[Route, ...] = get_args(Route)
 MANIFEST_CHARS = 4_000
 HISTORY_CHARS = 2_000
-TASK_CHARS = 8_000
+TASK_CHARS = 6_000
 
 
 @lru_cache(maxsize=1)
@@ -69,9 +69,9 @@ def fallback(inputs: TurnInputs, tokens: int, error: Exception) -> RouteChosen:
 
 def _alternatives(said: Any) -> list[Alternative]:
     """All routes with normalised probabilities, most probable first. Errors: ValueError when none has any."""
-    weights = {route: max(0.0, float(getattr(said, route))) for route in ROUTES}
+    weights = {route: float(getattr(said, route)) for route in ROUTES}
     total = sum(weights.values())
-    if not 0 < total < float("inf"):
+    if not (0 < total < float("inf") and all(weight >= 0 for weight in weights.values())):
         raise ValueError("the probabilities do not add up to anything")
     reasons = _reasons(str(said.reasons))
     found = [Alternative(route, round(weights[route] / total, 4), reasons.get(route, "")) for route in ROUTES]

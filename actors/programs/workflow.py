@@ -60,14 +60,15 @@ class Workflow(dspy.Module):
     def numbered(self, ranked):
         wanted, size = {}, 0
         for (_, _, path, number), _, line in ranked:
-            size += (len(path) + min(len(line), self.LINE_CHARS) + 10) * (1 + 2 * self.CONTEXT_LINES)
+            chosen = wanted.setdefault(path, set())
+            near = set(range(number - self.CONTEXT_LINES, number + self.CONTEXT_LINES + 1)) - chosen
+            size += (len(path) + min(len(line), self.LINE_CHARS) + 10) * len(near)
             if size > self.PASSAGES_CHARS:
                 break
-            for near in range(number - self.CONTEXT_LINES, number + self.CONTEXT_LINES + 1):
-                wanted.setdefault(path, set()).add(near)
+            chosen |= near
         shown, left = [], self.PASSAGES_CHARS
         for path, numbers in wanted.items():
-            last = max(numbers)
+            last = max(numbers, default=0)
             for number, line in self.lines(path):
                 if number > last or left <= 0:
                     break

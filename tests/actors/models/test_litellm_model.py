@@ -113,15 +113,12 @@ async def test_5xx_is_tried_four_times_in_all(server: ModelServer, model: LiteLL
     assert pauses.seconds == [0.5, 1.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"), [(401, "auth"), (403, "auth"), (404, "not_found"), (400, "bad_request"), (422, "bad_request")]
-)
+@pytest.mark.parametrize(("status", "kind"), [(401, "auth"), (403, "auth"), (404, "not_found"), (400, "bad_request")])
 async def test_refusals_are_not_repeated(server: ModelServer, model: LiteLLMModel, status: int, kind: str) -> None:
     server.rules = [Rule("status", status=status)]
     with pytest.raises(ModelError) as caught:
         await model.complete(request(), nowhere)
-    assert caught.value.kind == kind
-    assert len(server.requests) == (2 if status == 422 else 1), "LiteLLM itself asks twice after 422, in another form"
+    assert (caught.value.kind, len(server.requests)) == (kind, 1)
     assert "\n" not in caught.value.message
     assert "sk-test-0123456789" not in caught.value.message
 

@@ -169,6 +169,8 @@ def in_thread(name: str, function: OnToolCall) -> Callable[..., Json]:
         thread = threading.Thread(target=run)
         thread.start()
         thread.join()
+        if errors and not isinstance(errors[0], Exception):
+            raise errors[0]
         if errors:
             raise RuntimeError(f"{type(errors[0]).__name__}: {errors[0]}") from errors[0]
         return answers[0]
