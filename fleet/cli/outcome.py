@@ -34,7 +34,7 @@ def exit_status(error: Exception) -> int | None:
             return WRONG_USE
         case client.Refusal() if error.problem.status in _UNREACHABLE_STATUS:
             return UNREACHABLE
-        case errors.BadInput() | errors.NotFound():
+        case client.BadAddress() | errors.BadInput() | errors.NotFound():
             return WRONG_USE
         case client.ClientError() | errors.FleetError():
             return FAILED
