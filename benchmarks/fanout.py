@@ -20,8 +20,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,6 @@ STAMP = re.compile(rb"@(\d+)@")
 async def serve_ours(uvloop: bool, database: str) -> None:
     from aiohttp import web
 
-    from benchmarks.fanout_log import open_log
     from events.effects import CellPrinted
     from events.ids import AgentId, CellId, SessionId
     from events.log import Append, Appended
@@ -73,6 +72,24 @@ async def serve_ours(uvloop: bool, database: str) -> None:
         async with serve(app) as (_, port):
             print(port, flush=True)
             await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def open_log(database: str) -> AsyncIterator[tuple[Any, Any, Any]]:
+    """The log, its session rows and snapshots: in memory, or in this (migrated and empty) PostgreSQL."""
+    from events.memory_log import MemoryLog
+    from events.memory_read_models import MemorySessionRows, MemorySnapshots
+    from events.postgres_log import PostgresLog, migrate
+
+    if not database:
+        yield MemoryLog(), MemorySessionRows(), MemorySnapshots()
+        return
+    await migrate(database)
+    log = await PostgresLog.open(database)
+    try:
+        yield log, log.session_rows, log.snapshots
+    finally:
+        await log.close()
 
 
 async def publish_at(append: Callable[[list[str]], Any], n: int, rate: float, burst: int = 1) -> None:
@@ -285,7 +302,9 @@ def main() -> None:
     for clients in args.clients:
         for burst in args.bursts:
             compare(kinds, clients, burst, args, report)
-    print(f"\n{'200 clients, 500 events/s':<32} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}  (marks: p50 <= 10, p99 <= 50)")
+    print(
+        f"\n{'200 clients, 500 events/s':<32} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}  (marks: p50 <= 10, p99 <= 50)"
+    )
     for kind in [kind for kind in kinds if kind != "baseline"]:
         for stalled in (0, 1):
             row = latency(kind, 200, 500, 2.0 if args.quick else 10.0, stalled, args.database)

@@ -77,6 +77,12 @@ class CutUpload(FleetError):
     code = "upload_cut"
 
 
+class SlowUpload(FleetError):
+    """The upload brought nothing for a minute and was given up; nothing was stored. Send it again."""
+
+    code = "upload_stalled"
+
+
 class Internal(FleetError):
     """The gateway failed in a way it does not understand; its log has the cause under this instance."""
 
@@ -104,6 +110,7 @@ STATUS: dict[type[FleetError], int] = {
     BodyTooLarge: 413,
     RangeUnsatisfiable: 416,
     CutUpload: 400,
+    SlowUpload: 408,
     Internal: 500,
 }
 """The nearest class in an error's ancestry decides; what is not listed is 500."""
@@ -114,6 +121,7 @@ TITLE: dict[int, str] = {
     403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
+    408: "Request timeout",
     409: "Conflict",
     413: "Too large",
     415: "Unsupported media type",
@@ -126,7 +134,11 @@ TITLE: dict[int, str] = {
 
 
 def status_of(error: FleetError) -> int:
-    return next((STATUS[cls] for cls in type(error).__mro__ if cls in STATUS), 500)
+    return status_of_class(type(error))
+
+
+def status_of_class(cls: type[FleetError]) -> int:
+    return next((STATUS[parent] for parent in cls.__mro__ if parent in STATUS), 500)
 
 
 def detail_of(error: FleetError) -> str:

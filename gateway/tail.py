@@ -14,7 +14,7 @@ import asyncio
 import logging
 from functools import partial
 
-from events.errors import FleetError, LogUnavailable
+from events.errors import Damaged, FleetError, LogUnavailable
 from events.ids import SessionId
 from events.log import PAGE, EventLog
 from events.record import Record
@@ -198,7 +198,7 @@ class Tail:
         if self._position is None or self.trouble is not None:
             await self._take_bearings()
         assert self._position is not None
-        records = await self._log.read(self._position)
+        records, more = await self._page(self._position)
         if records:
             self._position = records[-1].position
             clock = asyncio.get_running_loop().time
@@ -207,7 +207,22 @@ class Tail:
             took = clock() - start
             if took > REST_SECONDS[0]:
                 await asyncio.sleep(min(took, REST_SECONDS[1]))
-        return len(records) == PAGE
+        return more
+
+    async def _page(self, position: int) -> tuple[list[Record], bool]:
+        """The next records, and whether there may be more. Past damage it goes event by event: streams of that session meet it when they read on."""
+        try:
+            records = await self._log.read(position, PAGE)
+            return records, len(records) == PAGE
+        except Damaged as error:
+            logger.error("the log is damaged after position %d: %s", position, error)
+        head = await self._log.head()
+        while position < head:
+            try:
+                return await self._log.read(position, 1), True
+            except Damaged:
+                position += 1
+        return [], False
 
     async def _take_bearings(self) -> None:
         """Find the log's head, and after a failure whether it is still the same log."""
