@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from fleet.client import Client
 from gateway import api
 
-PAGE = 200
+PAGE = 100
 
 
 async def all_sessions(client: Client) -> AsyncGenerator[api.SessionSummary]:

@@ -80,6 +80,7 @@ async def _show(args: argparse.Namespace, console: Console) -> int:
         found = await names.find(client, args.session)
         session = await client.session(found.session_id)
         turns, older, at = await _turns(client, found, args)
+        turns = [await _whole(client, found.session_id, turn) for turn in turns]
         agents = (await client.agents(found.session_id, args.at)).agents if args.agents else None
         usage = await client.usage(found.session_id, args.at) if args.usage else None
     if agents is not None and found.turn_id:
@@ -118,6 +119,14 @@ async def _turns(client: Client, found: names.Found, args: argparse.Namespace) -
         raise CommandError(f"{found.turn_id} is not there yet at that seq")
     older = cursor is not None or (most is not None and len(turns) > most)
     return turns[:most][::-1], older, page.at
+
+
+async def _whole(client: Client, session_id: str, turn: api.Turn) -> api.Turn:
+    """The turn with its whole answer, where history has the beginning."""
+    if not turn.answer_digest:
+        return turn
+    answer = (await client.blob(session_id, turn.answer_digest)).decode(errors="replace")
+    return msgspec.structs.replace(turn, answer=answer)
 
 
 async def _events(args: argparse.Namespace, console: Console) -> int:

@@ -26,8 +26,6 @@ def turn(turn: api.Turn, *, cells: bool) -> Iterator[str]:
             yield from _cell(cell)
     if turn.answer:
         yield turn.answer
-    if turn.answer_digest:
-        yield f"[the beginning of a longer answer, sha256 {turn.answer_digest}]"
     if turn.error:
         yield f"[{turn.error_code}: {turn.error}]"
     for notice in turn.notices:

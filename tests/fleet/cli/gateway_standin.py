@@ -147,6 +147,7 @@ class Standin:
                         seq,
                         iso(kept.made_ms),
                         answer=end.answer.text if isinstance(end, turn.TurnCompleted) else "",
+                        answer_digest=end.answer.digest if isinstance(end, turn.TurnCompleted) else "",
                         cells=cells,
                     )
                 )
@@ -181,6 +182,7 @@ class Standin:
     async def _list(self, request: web.Request) -> web.Response:
         newest = sorted(self.sessions.values(), key=lambda kept: kept.session_id, reverse=True)
         start, limit = int(request.query.get("cursor", 0)), int(request.query.get("limit", 50))
+        assert limit <= 199
         rows = []
         for kept in newest[start : start + limit]:
             turns = self.turns(kept)

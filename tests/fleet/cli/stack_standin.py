@@ -12,16 +12,22 @@ from fleet import processes, stack
 from fleet.config import Settings
 
 GATEWAY = processes.ProcessRef(1, "now")
-PLACES = {"database_url": "", "ray_address": "127.0.0.1:1", "gateway": GATEWAY}
-LOCAL = {"local_database": True, "local_ray": True}
 
 
 class Stack:
     """`log` is what was asked of it."""
 
     def __init__(self, url: str, home: Path) -> None:
-        places = {name: value for name, value in (PLACES | LOCAL).items() if name in stack.StackInfo.__struct_fields__}
-        self.info = stack.StackInfo(home=str(home), url=url, token=TOKEN, **places)  # type: ignore[arg-type]
+        self.info = stack.StackInfo(
+            home=str(home),
+            url=url,
+            token=TOKEN,
+            database_url="",
+            ray_address="127.0.0.1:1",
+            gateway=GATEWAY,
+            local_database=True,
+            local_ray=True,
+        )
         self.runs = False
         self.log: list[str] = []
         self.settings: Settings | None = None

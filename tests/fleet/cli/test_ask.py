@@ -75,6 +75,7 @@ async def test_a_long_answer_is_whole(standin: Standin, fleet: Fleet, flags: lis
     ran = await fleet("ask", *flags, "write")
     answer = json.loads(ran.out.splitlines()[-1])["data"]["answer"]["text"] if flags else ran.out[:-1]
     assert answer == whole
+    assert whole.strip() in (await fleet("show", "last")).out
 
 
 async def test_a_failed_turn_is_status_1(standin: Standin, fleet: Fleet) -> None:
