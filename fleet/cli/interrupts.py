@@ -48,6 +48,6 @@ class Interrupts:
 
     def leave(self) -> None:
         """Give up the task."""
-        self.left = True
-        if self._task is not None:
+        if self._task is not None and not self.left:  # once: what is tidied up then must not be cut short
+            self.left = True
             self._task.cancel()

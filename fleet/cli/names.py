@@ -1,7 +1,8 @@
 """Any id that was shown anywhere, or the beginning of one, to the session it belongs to.
 
 Ids begin with the millisecond they were made in (`events.ids`), so the sessions that can hold a turn or an agent are
-those that were active then: few are looked into, however many there are.
+those that were active then: few are looked into, however many there are. Only if none of them has it, as may be
+with an id that was not made from a clock, the others are asked too.
 """
 
 from __future__ import annotations
@@ -59,19 +60,33 @@ async def _newest(client: Client) -> str:
 
 
 async def _agents(client: Client, name: str, body: str) -> list[Found]:
+    """Turns and agents whose id begins with `name`, in the sessions that were active when it was made, else in any."""
     earliest, latest = _moments(body)
+    others: list[str] = []
     matches: list[Found] = []
     async for session in all_sessions(client):
-        if _ms(session.updated_at) + CLOCK_SLACK_MS < earliest or _ms(session.created_at) - CLOCK_SLACK_MS > latest:
-            continue
-        for agent in (await client.agents(session.session_id)).agents:
-            if agent.agent_id.startswith(name):
-                own = "" if agent.agent_id.startswith(TURN) else agent.agent_id
-                matches.append(Found(session.session_id, agent.turn_id, own))
-        state = await client.session(session.session_id)
-        known = {match.turn_id for match in matches}
-        queued = [turn.turn_id for turn in state.queued if turn.turn_id.startswith(name)]
-        matches += [Found(session.session_id, turn_id) for turn_id in queued if turn_id not in known]
+        if _ms(session.created_at) - CLOCK_SLACK_MS <= latest and earliest <= _ms(session.updated_at) + CLOCK_SLACK_MS:
+            matches += await _agents_of(client, session.session_id, name)
+        else:
+            others.append(session.session_id)
+    for session_id in others:
+        if matches:
+            break
+        matches = await _agents_of(client, session_id, name)
+    return matches
+
+
+async def _agents_of(client: Client, session_id: str, name: str) -> list[Found]:
+    matches = [
+        Found(session_id, agent.turn_id, "" if agent.agent_id == agent.turn_id else agent.agent_id)
+        for agent in (await client.agents(session_id)).agents
+        if agent.agent_id.startswith(name)
+    ]
+    known = {match.turn_id for match in matches}
+    if name.startswith(TURN):  # one that waits has no agent yet
+        state = await client.session(session_id)
+        waiting = [turn.turn_id for turn in state.queued if turn.turn_id.startswith(name)]
+        matches += [Found(session_id, turn_id) for turn_id in waiting if turn_id not in known]
     return matches
 
 

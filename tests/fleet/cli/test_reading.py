@@ -102,7 +102,8 @@ async def test_files_and_get(standin: Standin, fleet: Fleet, kept: Kept, tmp_pat
     assert (tmp_path / "a b.bin").read_bytes() == data
     ran = await fleet("get", kept.session_id, "in/7.txt", "-o", "-")
     assert ran.out == "x"
-    assert (await fleet("get", kept.session_id, "no.txt", "-o", "-")).status == 2
+    ran = await fleet("get", kept.session_id, "no.txt", "-o", "-")
+    assert (ran.status, ran.err) == (2, "fleet: the session has no such file; `fleet files SESSION` lists them\n")
 
 
 async def test_a_file_that_arrives_damaged_is_not_put_there(
@@ -153,6 +154,12 @@ async def test_few_sessions_are_looked_into_for_a_turn(standin: Standin, fleet: 
     standin.asked.clear()
     assert (await fleet("files", turn_id)).status == 0
     assert len([asked for asked in standin.asked if asked.endswith("/agents")]) == 1
+
+
+async def test_an_id_that_was_not_made_from_a_clock(standin: Standin, fleet: Fleet, kept: Kept) -> None:
+    turn_id = "turn_zzzzzzzzzzzzzzzzzzz7"
+    answered(standin, kept, turn_id)
+    assert (await fleet("files", turn_id)).status == 0
 
 
 @pytest.mark.parametrize("name", ["nonsense!", "ses_0zz", "turn_" + "z" * 20, "agt_0", "", "../..", "call_" + "0" * 20])
