@@ -6,7 +6,6 @@ import argparse
 import io
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
 from fleet.cli.outcome import DONE, FAILED, INTERRUPTED
@@ -57,7 +56,10 @@ def _failed(error: Exception, verbose: bool) -> int:
         hint = "" if verbose else "; run it again with -v for the details, and report them"
         console.error(f"unexpected {type(error).__name__}: {error}{hint}")
         if verbose:
-            console.note("".join(traceback.format_exception(error)))
+            import traceback
+
+            for line in "".join(traceback.format_exception(error)).splitlines():
+                console.note(line)
         return FAILED
     console.error(advice(error))
     if verbose:
