@@ -10,7 +10,7 @@ from typing import Generic
 import msgspec
 
 from events.errors import LogError, NoSuchSeq, NoSuchSession
-from events.ids import SessionId
+from events.ids import AgentId, SessionId
 from events.log import PAGE, EventLog
 from events.read_models import Snapshots
 from events.record import Record
@@ -59,6 +59,21 @@ async def seq_to_read(log: EventLog, session_id: SessionId, at: int | None) -> i
     if not 0 <= at <= head.seq:
         raise NoSuchSeq(at, head.seq)
     return at
+
+
+async def version_at(log: EventLog, session_id: SessionId, agent_id: AgentId, until: int) -> int:
+    """The newest version of an agent's stream with a seq up to `until`; 0 for none (a binary search)."""
+    head = await log.stream_head(session_id, agent_id)
+    low, high = 0, head.version if head is not None else 0
+    middle = high  # most readers ask for the head
+    while low < high:
+        found = await log.read_stream(session_id, agent_id, middle - 1, 1)
+        if found and found[0].seq <= until:
+            low = middle
+        else:
+            high = middle - 1
+        middle = (low + high + 1) // 2
+    return low
 
 
 async def pages(log: EventLog, session_id: SessionId, after: int, until: int) -> AsyncIterator[list[Record]]:

@@ -38,8 +38,18 @@ class FakeLog:
             first = len(mine) + 1
             for fact in r.facts:
                 record = Record(
-                    len(self.records) + 1, r.session_id, len(mine) + 1, r.agent_id, 0, codec.type_name(fact), 1,
-                    1_700_000_000_000_000, r.causation, codec.encode(fact), b"", b"",
+                    len(self.records) + 1,
+                    r.session_id,
+                    len(mine) + 1,
+                    r.agent_id,
+                    0,
+                    codec.type_name(fact),
+                    1,
+                    1_700_000_000_000_000,
+                    r.causation,
+                    codec.encode(fact),
+                    b"",
+                    b"",
                 )
                 self.records.append(record)
                 mine.append(record)

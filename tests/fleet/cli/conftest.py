@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import pytest
-from gateway_standin import TOKEN, Standin
-
 from fleet.__main__ import main
+from gateway_standin import TOKEN, Standin
 
 
 @dataclass
