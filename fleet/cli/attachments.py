@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from events.errors import BadPath
+from events.paths import check_path
 from fleet.cli import ignoring
 from fleet.cli.outcome import CommandError
-
-PATH_LIMIT_BYTES = 1024
 
 
 class Picked(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ def _named(source: Path, place: str, notices: list[str]) -> Iterator[Picked]:
     if not stat.S_ISREG(found.st_mode):
         raise CommandError(f"cannot attach {source}: it is {_kind(found.st_mode)}, not a file or folder")
     if why := _bad_path(place):
-        raise CommandError(f"cannot attach {source}: its name {why}; rename it")
+        raise CommandError(f"cannot attach {source}: {why}; rename it")
     yield Picked(source.resolve(), place, found.st_size)
 
 
@@ -116,7 +116,7 @@ def _entry(entry: os.DirEntry[str], root: Path, path: str, notices: list[str]) -
     if not stat.S_ISREG(found.st_mode):
         notices.append(f"left out {path}: it is {_kind(found.st_mode)}")
     elif why := _bad_path(path):
-        notices.append(f"left out {path}: its name {why}")
+        notices.append(f"left out {path}: {why}")
     elif not os.access(entry.path, os.R_OK):
         notices.append(f"left out {path}: no permission to read it")
     else:
@@ -136,14 +136,10 @@ def _link_refused(link: Path, root: Path) -> str:
 def _bad_path(path: str) -> str:
     """Why the workspace would refuse a path; "" when it would not."""
     try:
-        length = len(path.encode())
-    except UnicodeEncodeError:
-        return "is not UTF-8"
-    if not path.isprintable():
-        return "has control characters"
-    if length > PATH_LIMIT_BYTES:
-        return f"is over {PATH_LIMIT_BYTES:,} bytes"
-    return "has a backslash" if "\\" in path else ""
+        check_path(path)
+    except BadPath as error:
+        return error.why
+    return ""
 
 
 def _kind(mode: int) -> str:

@@ -52,16 +52,14 @@ def parse(text: str, base: str = "") -> Rules:
     patterns: list[Pattern] = []
     for line in text.removeprefix("\ufeff").split("\n"):
         line = line.removesuffix("\r")
-        for deep, shallow in (("/**", "/*"), ("/**/", "/*/")):
-            if line.rstrip().endswith(deep):  # the walk goes one level at a time, and the folder itself is not meant
-                line = line.rstrip().removesuffix(deep) + shallow
+        folders_within = line.rstrip().endswith("/**/")
         try:
-            compiled = GitIgnoreSpec.from_lines([line]).patterns
+            compiled = GitIgnoreSpec.from_lines([line.rstrip()[:-1] if folders_within else line]).patterns
         except ValueError:
             continue
         for pattern in compiled:
             if pattern.include is not None and pattern.regex is not None:
-                patterns.append(Pattern(_whole(pattern.regex), pattern.include))
+                patterns.append(Pattern(_whole(pattern.regex.pattern, folders_within), pattern.include))
     return Rules(base, tuple(patterns))
 
 
@@ -100,6 +98,14 @@ def above(folder: Path) -> tuple[Path, tuple[Rules, ...]]:
     return top, tuple(rules for rules in chain if rules is not None)
 
 
-def _whole(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """`pathspec` writes "anything" and "any folder" as one character without a beginning."""
-    return regex if regex.pattern.startswith("^") else re.compile("(?s:.*)" + regex.pattern)
+def _whole(pattern: str, folders_within: bool) -> re.Pattern[str]:
+    """A pattern of `pathspec` that matches from the beginning of a path; what it makes special is spelled out.
+
+    "Anything" and "any folder" are one character there, without a beginning. What is within a folder (``a/**``) is the
+    folder with its slash, so the folder itself would match; `folders_within` is ``a/**/``.
+    """
+    if not pattern.startswith("^"):
+        pattern = "(?s:.*)" + pattern
+    elif pattern.endswith("/"):
+        pattern += "(?s:.+)"
+    return re.compile(pattern + ("/" if folders_within else ""))

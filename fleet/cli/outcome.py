@@ -9,6 +9,11 @@ INTERRUPTED = 130
 """Left by Ctrl+C or a signal: what shells expect of a program that was interrupted."""
 
 _WRONG_USE_STATUS = frozenset({400, 401, 403, 404, 405, 410, 413, 414, 415, 421, 422})
+_IN_COMMANDS = {
+    "no_such_session": "no session has this id; `fleet sessions` lists them",
+    "no_such_file": "the session has no such file; `fleet files SESSION` lists them",
+}
+"""What the gateway says in terms of HTTP, in terms of commands."""
 _UNREACHABLE_STATUS = frozenset({502, 503, 504})
 
 
@@ -34,7 +39,7 @@ def exit_status(error: Exception) -> int | None:
             return WRONG_USE
         case client.Refusal() if error.problem.status in _UNREACHABLE_STATUS:
             return UNREACHABLE
-        case errors.BadInput() | errors.NotFound():
+        case client.BadAddress() | errors.BadInput() | errors.NotFound():
             return WRONG_USE
         case client.ClientError() | errors.FleetError():
             return FAILED
@@ -47,6 +52,8 @@ def advice(error: Exception) -> str:
 
     text = str(error)
     match error:
+        case client.Refusal() if error.problem.code in _IN_COMMANDS:
+            return _IN_COMMANDS[error.problem.code]
         case client.Refusal() if error.problem.status in (401, 403):
             return f"{text} (set FLEET_TOKEN, or pass --token)"
         case client.Unreachable():

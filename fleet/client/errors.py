@@ -24,6 +24,14 @@ class Silent(Unreachable):
     """An open connection on which nothing came, not even a heartbeat."""
 
 
+class BadAddress(ClientError):
+    """The URL is not that of an HTTP server."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"{url!r} is not an address; write it as http://HOST:PORT")
+        self.url = url
+
+
 class NotFleet(ClientError):
     """The answer is not a Fleet gateway's."""
 

@@ -12,7 +12,7 @@ from fleet.client.requests import Client, decode
 from fleet.client.sse import ServerEvent, SseParser
 from gateway import api
 
-HEARTBEAT_SECONDS = 15.0
+HEARTBEAT_SECONDS = 10.0
 """How often a gateway is expected to beat; three beats missed mean that the connection is dead."""
 MOST_IDLE_SECONDS = 300.0
 REPLACED = "the log was replaced while it was read (restored from a backup?); look at the session again"

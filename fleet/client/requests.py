@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from fleet.client.errors import NotFleet, Refusal, Silent, Unreachable
+from fleet.client.errors import BadAddress, NotFleet, Refusal, Silent, Unreachable
 from gateway import api
 
 SILENCE_SECONDS = 60.0
@@ -242,7 +242,7 @@ class Client:
                     raise Refusal(await _problem(response))
                 yield response
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
-            raise NotFleet(f"{self.url} is not an address; write it as http://HOST:PORT") from error
+            raise BadAddress(self.url) from error
         except aiohttp.ClientConnectorError as error:
             raise Unreachable(f"nothing answers at {self.url}") from error
         except aiohttp.ServerTimeoutError as error:
@@ -257,7 +257,7 @@ class Client:
             url = URL(f"{self.url}/v1{path}", encoded=True)
             return url.with_query({name: str(value) for name, value in query.items() if value is not None})
         except ValueError as error:
-            raise NotFleet(f"{self.url} is not an address; write it as http://HOST:PORT") from error
+            raise BadAddress(self.url) from error
 
     @asynccontextmanager
     async def _patience(self) -> AsyncGenerator[asyncio.Timeout]:

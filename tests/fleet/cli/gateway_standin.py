@@ -61,6 +61,7 @@ class Standin:
         self.corrupt = False
         self.lose_answers = 0
         self.silent_streams = False
+        self.ignore_cancel = False
         self._count = 0
         self._changed = asyncio.Condition()
         self._pending: set[asyncio.Task[None]] = set()
@@ -120,6 +121,11 @@ class Standin:
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
+    def finish(self, kept: Kept, answer: str) -> None:
+        """End the newest turn with this answer."""
+        turn_id = self.turns(kept)[-1].turn_id
+        self.add(kept, turn_id, turn.TurnCompleted(turn_id, Text(answer), "rlm"))  # type: ignore[arg-type]
+
     def turns(self, kept: Kept) -> list[api.Turn]:
         """Oldest first."""
         turns = []
@@ -130,7 +136,8 @@ class Standin:
         ]
         for seq, fact in enumerate(kept.facts, 1):
             if isinstance(fact, session.TurnSubmitted):
-                end = next((f for f in kept.facts if isinstance(f, ENDS) and f.turn_id == fact.turn_id), None)
+                own = [f for e, f in zip(kept.events, kept.facts, strict=True) if e.agent_id == fact.turn_id]
+                end = next((f for f in own if isinstance(f, ENDS)), None)
                 status = {turn.TurnCompleted: "completed", turn.TurnFailed: "failed", turn.TurnCancelled: "cancelled"}
                 turns.append(
                     api.Turn(
@@ -140,6 +147,7 @@ class Standin:
                         seq,
                         iso(kept.made_ms),
                         answer=end.answer.text if isinstance(end, turn.TurnCompleted) else "",
+                        answer_digest=end.answer.digest if isinstance(end, turn.TurnCompleted) else "",
                         cells=cells,
                     )
                 )
@@ -174,6 +182,7 @@ class Standin:
     async def _list(self, request: web.Request) -> web.Response:
         newest = sorted(self.sessions.values(), key=lambda kept: kept.session_id, reverse=True)
         start, limit = int(request.query.get("cursor", 0)), int(request.query.get("limit", 50))
+        assert limit <= 199
         rows = []
         for kept in newest[start : start + limit]:
             turns = self.turns(kept)
@@ -225,6 +234,8 @@ class Standin:
         kept, turn_id = self._kept(request), request.match_info["turn"]
         msgspec.json.decode(await request.read(), type=api.CancelTurn)
         self.add(kept, kept.session_id, session.TurnCancelRequested(turn_id))  # type: ignore[arg-type]
+        if self.ignore_cancel:
+            return reply(api.Done(kept.session_id, len(kept.events)))
         self.add(kept, turn_id, turn.TurnCancelled(turn_id, reason="operator"))  # type: ignore[arg-type]
         return reply(api.Done(kept.session_id, len(kept.events)))
 

@@ -71,7 +71,7 @@ PATTERN = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(PATTERN, max_size=5), st.lists(PATTERN, max_size=3), st.sets(PATH, min_size=3, max_size=12))
 def test_random_rules_over_random_trees(
     tmp_path_factory: pytest.TempPathFactory, top: list[str], below: list[str], paths: set[str]

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from gateway_standin import TOKEN, Standin, begun
 
-from fleet.client import Client, Connected, Disconnected, Follower, NotFleet, Refusal, Unreachable
+from fleet.client import BadAddress, Client, Connected, Disconnected, Follower, NotFleet, Refusal, Unreachable
 from gateway import api
 
 
@@ -148,7 +148,7 @@ async def test_nothing_listens() -> None:
 @pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://", "http://[::1"])
 async def test_an_address_that_is_none(url: str) -> None:
     async with Client(url) as client:
-        with pytest.raises(NotFleet, match="http://HOST:PORT"):
+        with pytest.raises(BadAddress, match="http://HOST:PORT"):
             await client.health()
 
 
