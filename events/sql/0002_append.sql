@@ -202,7 +202,7 @@ begin
                    || (select string_agg(u.hash, '' order by u.n) from unnest(links) with ordinality u (hash, n))));
 
     -- Inside the transaction, so nobody is woken for what is not there yet; one for the whole batch. No data in it.
-    perform pg_notify('fleet_log', '');
+    locked := pg_notify('fleet_log', '') is null;
     return verdicts;
 end
 $$;
