@@ -61,7 +61,8 @@ class GroupCommit:
         self._session_limit = session_limit
         self._waiting: deque[_Call] = deque()
         self._connection: asyncpg.Connection | None = None
-        self._statement: Any = None
+        self._append: Any = None
+        self._append_one: Any = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -132,16 +133,20 @@ class GroupCommit:
         return None
 
     async def _execute(self, batch: list[_Call]) -> list[int]:
-        arguments = _arguments(batch)
         if self._connection is None or self._connection.is_closed():
             try:
                 self._connection = await self._connections.open()
-                self._statement = await self._connection.prepare(QUERIES["append"])
+                self._append = await self._connection.prepare(QUERIES["append"])
+                self._append_one = await self._connection.prepare(QUERIES["append_one"])
             except Exception as error:
                 # Nobody waits twice for the same server that is away.
                 self._fail_waiting(fleet_error(error), error)
                 raise
-        numbers: list[int] = await self._statement.fetchval(*arguments, self._session_limit, timeout=APPEND_SECONDS)
+        if len(batch) == 1 and batch[0].events == 1 and len(batch[0].prepared) == 1:
+            statement, arguments = self._append_one, _scalars(batch[0].prepared[0])
+        else:
+            statement, arguments = self._append, _arguments(batch)
+        numbers: list[int] = await statement.fetchval(*arguments, self._session_limit, timeout=APPEND_SECONDS)
         return numbers
 
     def _drop(self, error: BaseException) -> None:
@@ -183,6 +188,23 @@ def _arguments(batch: list[_Call]) -> tuple[Any, ...]:
     keys = _key_arguments(batch) if keyed else (None, None, None)
     sessions = [session_id for session_id, _ in heads]
     return sessions, [agent_id for _, agent_id in heads], requests, *keys, types, schemas, payloads
+
+
+def _scalars(one: Prepared) -> tuple[Any, ...]:
+    """The same for a single event: numbers and texts instead of arrays."""
+    request = one.request
+    return (
+        request.session_id,
+        request.agent_id,
+        request.expected_version,
+        request.epoch,
+        request.causation,
+        request.key or None,
+        request.key_digest,
+        one.types[0],
+        one.schemas[0],
+        one.payloads[0],
+    )
 
 
 def _key_arguments(batch: list[_Call]) -> tuple[list[str], list[bytes], list[int]]:

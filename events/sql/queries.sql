@@ -4,6 +4,10 @@
 -- The batch; parameters and result are described in 0002_append.sql.
 select fleet.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
+-- name: append_one
+-- A batch of one request with one event; the same result.
+select fleet.append_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
 -- name: read_log
 -- The log after a position.
 select position, session_id, seq, agent_id, version, type, schema_version, recorded_at, causation, payload,

@@ -119,8 +119,9 @@ async def test_partitions_are_made_ahead(any_database_url: str) -> None:
     await connection.execute("drop table fleet.events_1; update fleet.meta set partitioned_until = 0")
     await connection.execute("select fleet.add_partition()")
     log = await PostgresLog.open(any_database_url)
-    for version in range(0, 60, 3):
-        await log.append([request("ses_one", "ses_one", version, 3)])
+    for version in range(0, 60, 3):  # one event alone and several take different ways
+        await log.append([request("ses_one", "ses_one", version, 2)])
+        await log.append([request("ses_one", "ses_one", version + 2)])
     partitions = await connection.fetch(
         "select relname::text from pg_class where relname ~ '^events_[0-9]+$' order by oid"
     )
