@@ -93,7 +93,7 @@ async def million(small: str, big: str, rounds: int, events: int = 1_000_000) ->
             await asyncio.gather(*[write(log, min(100, each), never, [], each) for _ in range(16)])
         await log.close()
     ratios = []
-    for _ in range(max(rounds, 5)):
+    for _ in range(max(rounds, 15)):
         p50 = {}
         for url in (small, big):
             log = await PostgresLog.open(url)
