@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from events.catalogue import Unknown
-from events.codec import decode
+from events.codec import decode, encode
 from events.effects import CellPrinted
 from events.errors import BadInput, Fenced, FleetError, LogUnavailable, NoSuchSeq, TooLarge
 from events.ids import AgentId, CellId, SessionId
@@ -165,16 +165,16 @@ async def check_epochs_fence(open_log: OpenLog) -> None:
 
 
 async def check_order_of_calls_is_the_order_in_the_log(open_log: OpenLog) -> None:
-    """A writer sends on without waiting; versions, seqs and positions follow the order in which it wrote."""
+    """Whoever knows its version sends on without waiting; versions, seqs and positions follow the calls."""
+    agents = [f"agt_{i}" for i in range(4)]
     async with open_log() as log:
-        writers = [StreamWriter(log, ONE, AgentId(f"agt_{i}")) for i in range(4)]
-        writes = [writer.write([fact(i), fact(i)]) for i in range(50) for writer in writers]
-        await asyncio.gather(*[writer.flush() for writer in writers])
-        first_seqs = [write.result().first_seq for write in writes]
-        assert first_seqs == list(range(1, 400, 2))
-        for writer in writers:
-            texts = [r.payload for r in await log.read_stream(ONE, writer.agent_id)]
-            assert texts == [msgspec.json.encode(fact(i), order="deterministic") for i in range(50) for _ in "ab"]
+        asked = [request(ONE, agent, 2 * i, 2) for i in range(50) for agent in agents]
+        sent = [asyncio.ensure_future(one(log, what)) for what in asked]
+        verdicts = await asyncio.gather(*sent)
+        assert verdicts == [Appended(2 * n + 1, 2 * n + 2, 2 * (n // 4) + 2, 2 * n + 2) for n in range(200)]
+        for agent in agents:
+            payloads = [record.payload for record in await log.read_stream(ONE, AgentId(agent))]
+            assert payloads == [encode(fact(number)) for number in range(1, 101)]
         assert await log.read_session(ONE) == await sound(log)
 
 

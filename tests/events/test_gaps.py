@@ -17,8 +17,8 @@ from events.record import Record
 from events.verify import VerifiableLog
 
 ONE_EVENT = (
-    "select fleet.append(array[$1], array[1], array[$1], array[1], array[0::bigint], array[0::bigint], array[1],"
-    " array[0::bigint], null, null, null, array['CellPrinted'], array[1], array['{}'::bytea], 1000000)"
+    "select fleet.append(array[$1, $1], array['', $1], array[1, 2, 0, 0, 1, 0], null, null, null,"
+    " array['CellPrinted'], array[1], array['{}'::bytea], 1000000)"
 )
 
 

@@ -54,7 +54,7 @@ async def test_the_running_role_can_only_append_and_read(log: PostgresLog, conne
     assert log.about.restricted
     assert log.about.role == APP
     await connection.execute(f"set role {APP}")
-    for table in [*TABLES, "session_heads", "stream_heads", "meta", "migrations"]:
+    for table in [*TABLES, "heads", "meta", "migrations"]:
         await connection.fetch(f"select * from fleet.{table}")
         for statement in (f"delete from fleet.{table}", f"truncate fleet.{table}", f"drop table fleet.{table}"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -87,7 +87,7 @@ async def test_neither_role_can_log_in(log: PostgresLog, connection: asyncpg.Con
         ("delete from fleet.events where position = 3", "no event at 3"),
         ("update fleet.batches set hash = 'x' where last_position = 3", "the log's chain (position 1), hash"),
         ("delete from fleet.batches", "end of the log's chain"),
-        ("update fleet.session_heads set seq = 9", "head: expected seq 9, found seq 3"),
+        ("update fleet.heads set version = 9 where agent_id = ''", "head: expected seq 9, found seq 3"),
     ],
 )
 async def test_what_a_superuser_does_with_guards_off_shows(
@@ -103,7 +103,7 @@ async def test_a_cut_tail_shows_against_an_anchor(log: PostgresLog, connection: 
     anchor = await verify_log(log)
     assert anchor[1] is None
     await connection.execute("set session_replication_role = replica")
-    for table in ("events", "batches", "session_heads"):
+    for table in ("events", "batches", "heads"):
         await connection.execute(f"delete from fleet.{table}")
     _, unseen = await verify_log(log)
     assert unseen is None
