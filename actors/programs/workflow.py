@@ -64,11 +64,18 @@ class Workflow(dspy.Module):
                     heapq.heappushpop(heap, (key, held, line))
         rare = {term: 1.0 / (1 + count) for term, count in frequency.items()}
         ranked = sorted(heap, key=lambda hit: (-sum(0.05 + rare[term] for term in hit[1]), -hit[0][1]))
-        return self.numbered(ranked, alike)
+        taken, spread = {}, []
+        for place, hit in enumerate(ranked):  # so that no file and no kind of line crowds out the others
+            score = -sum(0.05 + rare[term] for term in hit[1])
+            for kind, less in ((hit[0][2], 0.97), (self.shape(hit[0][2], hit[2]), 0.4)):
+                score *= less ** taken.get(kind, 0)
+                taken[kind] = taken.get(kind, 0) + 1
+            spread.append((score, place, hit))
+        return self.numbered([hit for _, _, hit in sorted(spread)], alike)
 
     def shape(self, path, line):
         import re
-        return path, re.sub(r"[0-9]+", "0", line[:300])
+        return path, re.sub(r"(?<![A-Za-z])(?=[a-f]*[0-9])[0-9a-f]{6,}|[0-9]+", "0", line[:300])
 
     def numbered(self, ranked, alike):
         wanted, size = {}, 0

@@ -28,8 +28,8 @@ RECOVERED = re.compile(
 CAUSE = re.compile(
     r"(?i)because|due to|caused by|reason|root cause|out of memory|no space|disk|full|exhaust\w*|expired|leak\w*|"
     r"deploy\w*|config\w*|migrat\w*|limit|quota|certificate|credential|killed|deadlock|lock\b|corrupt\w*|"
-    r"permission|invalid|missing|overload\w*|saturat\w*|too many|heap|rotat\w*|upgrad\w*|releas\w*|changed|reload\w*|"
-    r"wegen|weil|ursache|voll\b|abgelaufen"
+    r"permission|invalid|missing|inactive|capacity|volume|usage|(?:[89]\d|100) ?%|overload\w*|saturat\w*|too many|"
+    r"heap|rotat\w*|upgrad\w*|releas\w*|changed|reload\w*|wegen|weil|ursache|voll\b|abgelaufen"
 )
 DEPENDS = re.compile(
     r"(?i)upstream|connect\w*|refused|unreachable|unavailable|timed? ?out|timeout|calling|call to|from|to "
@@ -43,16 +43,17 @@ fatal panic criti crit emerg alert sever oom crash segfa abort corru kriti abges
 faili failu refus unava unrea timed timeo denie rejec broke fehle fehlg ausge abgel warn warni degra slow retry retri
 warnu laten recov resto back recon healt resol succe onlin resum wiede behob becau due cause reaso root memor space disk
 full exhau expir leak leaks leaki leake deplo confi migra limit quota certi crede kille deadl lock permi inval missi
-overl satur too heap rotat upgra relea chang reloa wegen weil ursac voll out
+overl inact capac volum usage satur too heap rotat upgra relea chang reloa wegen weil ursac voll out
 """
 TELLING = frozenset(TELLING_WORDS.split())
 KEYS = frozenset(("servi", "svc", "app", "compo", "conta", "pod", "unit", "sourc", "diens"))
-ALIKE = re.compile(r" \[(\d+) lines like this one, up to line \d+\]$")
+ALIKE = re.compile(r" \[(\d+) lines like this one, up to line (\d+)\]$")
 HEADS = re.compile(r"(?<![^\W\d_])[a-zäöü]{2,5}")
 SERVER_ERROR = re.compile(r"(?<!\d)50[0234](?!\d)")
 BEFORE = 15
-SELDOM = 4
-DIGITS = re.compile(r"\d+")
+SPARSE = 12
+SELDOM = {0: 4, 1: 12, -1: 4}
+DIGITS = re.compile(r"(?<![A-Za-z])(?=[a-f]*\d)[\da-f]{6,}|\d+")
 CLOSE_SECONDS = 5.0
 
 
@@ -76,7 +77,8 @@ class Episode:
 
     def add(self, place, level):
         alike = ALIKE.search(place[2])
-        self.errors += int(alike.group(1)) if alike else 1
+        count, last = map(int, alike.groups()) if alike else (1, place[1])
+        self.errors += count if last - place[1] <= SPARSE * count else 1
         self.worst = max(self.worst, level)
         self.calm = 0
         if len(self.lines) < BEFORE:
@@ -128,13 +130,13 @@ class Watch:
                 episode.lines.append(place)
             self.close_if_calm(episode, level < 0)
         if telling and level < 2 and (level == 1 or CAUSE.search(place[2])):
-            self.note(service, place)
+            self.note(service, place, level)
 
-    def note(self, service, place):
+    def note(self, service, place, level):
         """Keep a line that may explain a failure; what is said all the time explains nothing."""
         shape = (service, DIGITS.sub("0", place[2])[-120:])
         self.routine[shape] += 1
-        if self.routine[shape] <= SELDOM:
+        if self.routine[shape] <= SELDOM[level]:
             self.notable.setdefault(service, deque(maxlen=BEFORE)).append(place)
         if len(self.routine) > 50_000:
             self.routine.clear()
@@ -181,7 +183,7 @@ def first(order):
 def causes(root):
     """The lines that say why, best first: cause-like lines before the onset and at its beginning."""
     scored = []
-    failing = words_of(" ".join(place[2] for place in root.lines[:4]))
+    failing = words_of(" ".join(place[2] for place in root.lines[:4])) - words_of(root.service)
     for index, place in enumerate(root.before):
         shared = len(words_of(place[2]) & failing)
         score = 2 * bool(CAUSE.search(place[2])) + (severity(place[2]) == 1) + min(shared, 3) / 3 + index / BEFORE
