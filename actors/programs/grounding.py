@@ -62,6 +62,7 @@ class Seen:
     """The figures that inputs and outputs have shown so far. Not for two threads at once."""
 
     def __init__(self) -> None:
+        self._tokens: set[str] = set()
         self._exact: set[str] = set()
         self._values = array("d")
         self._sorted = True
@@ -72,7 +73,12 @@ class Seen:
         for match in TOKEN.finditer(text):
             if self.full:
                 return
-            for reading in readings(match.group()):
+            token = match.group()
+            if token in self._tokens:
+                continue
+            if len(token) <= 40 and len(self._tokens) < FIGURES_LIMIT:
+                self._tokens.add(token)  # outputs repeat themselves; this is what makes them cheap
+            for reading in readings(token):
                 self._remember(reading)
 
     def _remember(self, reading: Reading) -> None:
@@ -209,6 +215,8 @@ def typed_figures(code: str) -> set[str]:
 
 def typed_text(code: str) -> set[str]:
     """Digests of the figures inside the string literals of a cell: prose that a later cell may submit."""
+    if next(figures(code), None) is None:
+        return set()
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

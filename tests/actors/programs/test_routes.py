@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,14 @@ def test_flex_searches_in_the_sandbox_and_answers_from_passages(effects_with: Ma
 
 
 def test_passages_are_bounded(effects_with: Make, workspace: Path) -> None:
-    (workspace / "big.txt").write_text("needle and haystack on a line\n" * 50_000)
+    words = ["".join(letters) for letters in itertools.product("abcdefghijklmnop", repeat=4)]
+    (workspace / "big.txt").write_text("".join(f"needle and haystack in {word}\n" for word in words))
+    (workspace / "dull.txt").write_text("".join(f"needle and haystack {n}\n" for n in range(50_000)))
     effects = effects_with(ScriptedModel(TERMS, fields(answer="found")))
     run_turn(inputs("flex"), effects)
-    assert 10_000 < len(effects.requests[1][1].messages[-1].content) < 20_000
+    passages = effects.requests[1][1].messages[-1].content
+    assert 10_000 < len(passages) < 20_000
+    assert passages.count("dull.txt:") <= 4, "lines alike but for their digits are shown a few times"
 
 
 def test_a_workflow_that_fails_fails_the_turn(effects_with: Make) -> None:
