@@ -15,6 +15,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from actors.programs.parsing import parsed
+
 FIGURES_LIMIT = 200_000
 """Figures remembered; past that everything counts as seen, because refusing a true figure is the worse mistake."""
 REPORTED_LIMIT = 50
@@ -217,9 +219,8 @@ def typed_text(code: str) -> set[str]:
     """Digests of the figures inside the string literals of a cell: prose that a later cell may submit."""
     if next(figures(code), None) is None:
         return set()
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(code)
+    if tree is None:
         return set()
     strings = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
     return {_digest(token) for text in strings for token, _ in figures(text)}
@@ -236,9 +237,8 @@ def shortened(token: str) -> str:
 
 def submit_literals(code: str) -> list[str]:
     """The literals that are claims inside SUBMIT(...): text, and numbers that are not an index, a size or a format."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(code)
+    if tree is None:
         return []
     found: list[str] = []
     for node in ast.walk(tree):

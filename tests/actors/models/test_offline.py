@@ -295,6 +295,37 @@ def test_the_cells_it_writes_define_everything_they_use() -> None:
     assert "from actors" not in survey()
 
 
+def test_several_large_files_go_to_children() -> None:
+    described = (
+        "Your input fields are:\n1. `variables_info` (str):\n2. `repl_history` (str):\nYour output fields are:\n"
+        "1. `reasoning` (str):\n2. `code` (str):\nAll interactions will be structured in the following way\n"
+        "In adhering to this structure, your objective is:\n- delegate_many(tasks) -> list[dict]: children"
+    )
+    given = (
+        "[[ ## variables_info ## ]]\n`task` (8 characters):\nWhat failed first?\n\n"
+        "[[ ## repl_history ## ]]\n=== Step 1 ===\n"
+        "Code:\n```python\nx\n```\nOutput (9 chars):\nsurvey: log=3 large=2 bytes=99999999\n\n"
+        "Respond with the corresponding output fields, starting with the field `[[ ## reasoning ## ]]`"
+    )
+    code = (
+        reply_to([Message("system", described), Message("user", given)])
+        .partition("```python\n")[2]
+        .partition("\n```")[0]
+    )
+    asked: list[object] = []
+
+    def delegate_many(tasks: list[object]) -> list[object]:
+        asked.extend(tasks)
+        return [{"answer": "2031-05-04 10:00:09 late"}, {"answer": "2031-05-04 10:00:01 early"}]
+
+    space: dict[str, object] = {"task": "What failed first?", "delegate_many": delegate_many}
+    exec(survey().rpartition("\n\n\n")[0], space)
+    space["files"] = lambda: ["a.log", "b.log"]
+    exec(code.replace("os.path.getsize(path)", "LARGE_BYTES"), space)
+    assert asked == [{"task": "What failed first?", "files": [name]} for name in ("a.log", "b.log")]
+    assert str(space["report"]).index("early") < str(space["report"]).index("late")
+
+
 def test_no_two_guest_files_define_the_same_name() -> None:
     import ast
 

@@ -194,6 +194,10 @@ def causes(root):
     return [place for score, _, place in sorted(scored) if score <= -2][:3]
 
 
+def kind_of_line(line):
+    return DIGITS.sub("", ALIKE.sub("", line))
+
+
 def words_of(text):
     return set(re.findall(r"[a-zäöüß]{4,}", text.lower()))
 
@@ -205,8 +209,8 @@ def incident(sources=None):
         return ""
     root = first(order)
     shown = ["%s failed first, at %s." % (root.service, stamp(root.when)), "Onset: " + quote(*root.onset)]
-    same = DIGITS.sub("", root.onset[2])
-    why = [place for place in causes(root) if DIGITS.sub("", place[2]) != same]
+    same = kind_of_line(root.onset[2])
+    why = [place for place in causes(root) if kind_of_line(place[2]) != same]
     shown += ["Why: " + quote(*place) for place in why[:2]]
     if not why:
         shown.append("Why: no line before it names a cause; the onset says all there is.")
