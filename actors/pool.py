@@ -177,15 +177,20 @@ def start_pools(config: WorkerConfig, namespace: str) -> tuple[list[str], list[s
     data = encode(config)
 
     def make(cls: type, name: str, *arguments: Any) -> None:
-        ray.remote(cls).options(
-            name=name,
-            namespace=namespace,
-            lifetime="detached",
-            get_if_exists=True,
-            num_cpus=0,
-            max_restarts=-1,
-            max_concurrency=CONCURRENCY,
-        ).remote(data, name, *arguments)
+        handle = (
+            ray.remote(cls)
+            .options(
+                name=name,
+                namespace=namespace,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                max_restarts=-1,
+                max_concurrency=CONCURRENCY,
+            )
+            .remote(data, name, *arguments)
+        )
+        handle.ready.remote()  # warm from now on; who needs it waits
 
     for name in turn_names:
         make(TurnActor, name)

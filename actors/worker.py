@@ -19,6 +19,7 @@ from actors.turn_host import TurnHost
 from actors.turn_run import TurnParts
 from events.errors import BadSetting
 from events.postgres_log import PostgresLog
+from events.redact import Redactor
 
 TOOL_THREADS = 512
 SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
@@ -43,7 +44,8 @@ def code_version() -> str:
 async def open_log(config: WorkerConfig) -> PostgresLog:
     """The log of this process, with this environment's secrets kept out of it. Errors: LogUnavailable, LogTooNew."""
 
-    return await PostgresLog.open(config.database_url, patience_seconds=LOG_PATIENCE_SECONDS)
+    redact = Redactor(secrets_in(os.environ))
+    return await PostgresLog.open(config.database_url, redact=redact, patience_seconds=LOG_PATIENCE_SECONDS)
 
 
 def sandbox_provider(kind: str, root: Path) -> SandboxProvider:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
-from statistics import median
 from typing import Any
 
-from benchmarks.rebuild import MIB, apart, database, peak_bytes, write_result
+from benchmarks.rebuild import MIB, apart, database, peak_bytes, timed, write_result
 from events.effects import ModelCallFinished, ModelCallStarted
 from events.ids import AgentId, CallId, SandboxId, SessionId, TurnId
 from events.log import Append
@@ -136,12 +134,7 @@ async def measure_monster(url: str, session_id: SessionId, runs: int) -> list[di
 
 
 async def _timed(what: str, runs: int, work: Callable[[], Coroutine[Any, Any, Any]]) -> dict[str, Any]:
-    seconds = []
-    for _ in range(runs):
-        began = time.perf_counter()
-        await work()
-        seconds.append(time.perf_counter() - began)
-    return {"what": what, "median_ms": round(median(seconds) * 1000, 2), "runs": runs}
+    return {"what": what, **await timed(runs, work)}
 
 
 async def main() -> None:
@@ -159,10 +152,10 @@ async def main() -> None:
         for cells in options.cells:
             session_id = await asyncio.to_thread(apart, seed_monster, url, cells)
             figures += await asyncio.to_thread(apart, measure_monster, url, session_id, max(3, options.runs // 4))
-    print(f"{'turns':>8}{'events':>9}  {'what':<28}{'median ms':>10}{'peak + MiB':>12}")
+    print(f"{'turns':>8}{'events':>9}  {'what':<28}{'median ms':>10}{'CPU ms':>10}{'peak + MiB':>12}")
     for row in figures:
         place = f"{row['turns']:>8}{row['events']:>9}  {row['what']:<28}"
-        print(f"{place}{row['median_ms']:>10.1f}{row['peak_growth_mib']:>12.1f}")
+        print(f"{place}{row['median_ms']:>10.1f}{row['cpu_ms']:>10.1f}{row['peak_growth_mib']:>12.1f}")
     write_result("history", figures)
 
 

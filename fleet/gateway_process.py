@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from events.errors import FleetError, StackError
+from events.ids import SessionId
+from events.read_models import ROWS_PAGE
+from events.values import Budget, Mode
 from fleet import paths, processes
 from fleet.config import Settings
 from fleet.processes import ProcessRef
 
+if TYPE_CHECKING:  # they import ray, which reads its environment when it is imported: after `ray_node.connect` set it
+    from actors.pool import RayCommands, WorkerConfig
+    from events.postgres_log import PostgresLog
+
+NAMESPACE = "fleet"
 BOOTSTRAP_SECONDS = 120.0
 
 
@@ -46,12 +56,95 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def main(bootstrap: Bootstrap) -> None:
-    """Compose log, actors and gateway, serve, call `announce`, and stop cleanly on SIGTERM."""
-    raise NotImplementedError("the gateway is wired here")
+    """Compose log, actors and gateway, serve, say so, and stop cleanly on SIGTERM. Errors: FleetError."""
+    from events.migrations import migrate
+    from fleet import ray_node
+
+    ray_node.connect(bootstrap.ray_address, NAMESPACE, bootstrap.settings.home if bootstrap.local_ray else None)
+
+    from actors.pool import RayCommands, start_pools
+    from actors.worker import code_version, open_log
+    from gateway.app import make_app, serve
+    from gateway.settings import Settings as GatewaySettings
+    from projections.runner import SessionRunner
+
+    config = worker_config(bootstrap)
+    await migrate(config.database_url)
+    session_names, _ = start_pools(config, NAMESPACE)
+    commands = RayCommands(session_names, NAMESPACE)
+    log = await open_log(config)
+    try:
+        await commands.ready()
+        app = make_app(
+            log=log,
+            commands=commands,
+            rows=log.session_rows,
+            snapshots=log.snapshots,
+            settings=GatewaySettings(token=bootstrap.token, budget=config.defaults.budget, version=code_version()),
+        )
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+        async with serve(app, bootstrap.host, bootstrap.port) as (_, port):
+            runner = asyncio.create_task(SessionRunner(log, log.session_rows).run())
+            recovery = asyncio.create_task(recover(log, commands))
+            announce(bootstrap, port)
+            await stopped.wait()
+            for task in (runner, recovery):
+                task.cancel()
+            await asyncio.gather(runner, recovery, return_exceptions=True)
+    finally:
+        await log.close()
+
+
+def worker_config(bootstrap: Bootstrap) -> WorkerConfig:
+    """What the workers are told of the settings."""
+    from actors.pool import WorkerConfig
+    from actors.session_host import RuntimeDefaults
+
+    settings = bootstrap.settings
+    budgets = settings.budgets
+    budget = Budget(
+        calls=budgets.calls or None,
+        tokens=budgets.tokens or None,
+        money_micros=round(budgets.money_usd * 1_000_000) or None,
+        seconds=budgets.seconds or None,
+        depth=budgets.depth,
+        children=budgets.children,
+        output_bytes=budgets.output_bytes or None,
+    )
+    mode = msgspec.convert(settings.mode, Mode)
+    return WorkerConfig(
+        database_url=bootstrap.database_url,
+        home=str(settings.home),
+        sandbox=settings.sandbox,
+        defaults=RuntimeDefaults(mode, settings.model, settings.sub_model, budget),
+        session_actors=settings.pools.session_actors,
+        turn_actors=settings.pools.turn_actors,
+        turn_width=settings.pools.turn_width,
+        parallel_calls=settings.max_parallel_model_calls,
+    )
+
+
+async def recover(log: PostgresLog, commands: RayCommands) -> None:
+    """Have the sessions with a turn under way taken up again, in case their process died with the last stack."""
+    from projections.session_list import decode_row
+
+    before: tuple[int, SessionId] | None = None
+    while rows := await log.session_rows.page(ROWS_PAGE, before):
+        for row in rows:
+            known = decode_row(row.state)
+            if known is None or known.running or known.queued:
+                await commands.recover(row.session_id)
+        before = rows[-1].updated_at, rows[-1].session_id
 
 
 def preload() -> None:
     """Import what `main` needs, ahead of time."""
+    import asyncpg  # noqa: F401
+
+    import projections.runner  # noqa: F401
 
 
 def announce(bootstrap: Bootstrap, port: int) -> None:

@@ -35,6 +35,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_USE_UVLOOP": "0",  # one loop everywhere: with uvloop, sandboxes wait for ever for their guest
     "RAY_ROTATION_MAX_BYTES": str(LOG_BYTES),
     "RAY_ROTATION_BACKUP_COUNT": "1",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",

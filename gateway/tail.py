@@ -210,7 +210,10 @@ class Tail:
         return more
 
     async def _page(self, position: int) -> tuple[list[Record], bool]:
-        """The next records, and whether there may be more. Past damage it goes event by event: streams of that session meet it when they read on."""
+        """The next records, and whether there may be more.
+
+        Past damage it goes event by event: the streams of that session meet it when they read on.
+        """
         try:
             records = await self._log.read(position, PAGE)
             return records, len(records) == PAGE

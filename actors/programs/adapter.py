@@ -54,6 +54,18 @@ class TurnAdapter(dspy.ChatAdapter):  # type: ignore[misc]
     def format_system_message(self, signature: Any) -> str:
         return _system_message(self, signature)
 
+    def format_user_message_content(
+        self, signature: Any, inputs: dict[str, Any], prefix: str = "", suffix: str = "", main_request: bool = False
+    ) -> str:
+        """DSPy's own form. Text goes in as it is: DSPy builds a pydantic adapter for each value of each call."""
+        if not all(isinstance(value, str) for value in inputs.values()):
+            text: str = super().format_user_message_content(signature, inputs, prefix, suffix, main_request)
+            return text
+        parts = [prefix, *(f"[[ ## {k} ## ]]\n{inputs[k]}" for k in signature.input_fields if k in inputs)]
+        if main_request:
+            parts.append(self.user_message_output_requirements(signature) or "")
+        return "\n\n".join([*parts, suffix]).strip()
+
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
         text = without_thinking(completion)
         try:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from actors.ports import Effects, Message, ModelError, ModelErrorCode, ModelReply, ModelRequest
 from actors.programs.dspy_setup import dspy
 from events.effects import Purpose
+from events.turn import NoticeRaised
 
 lm15 = dspy.lm15
 
@@ -61,10 +62,14 @@ class EffectsEngine:
     def complete(self, request: Any) -> Any:
         """One reply. Errors: the dspy.lm15 error of the same meaning, with the ModelError as its cause."""
         asked = to_model_request(request)
+        effects = _effects.get()
         try:
-            reply = _effects.get().model(asked, self.purpose)
+            reply = effects.model(asked, self.purpose)
         except ModelError as error:
             raise ERRORS[error.kind](error.message) from error
+        if reply.finish_reason == "length":
+            message = f"a reply of {request.model} was cut at its token limit; what follows may be incomplete"
+            effects.note(NoticeRaised("reply_cut", message))
         return to_response(reply, request.model)
 
     def stream(self, request: Any) -> Any:
@@ -110,7 +115,7 @@ def to_response(reply: ModelReply, model: str) -> Any:
         id=None,
         model=reply.model or model,
         message=lm15.Message.assistant([lm15.TextPart(reply.text)]),
-        # "length" makes DSPy log a warning for stderr; the parse failure that follows says what matters.
+        # "length" only makes DSPy log a warning; a notice has been raised.
         finish_reason=reply.finish_reason if reply.finish_reason in FINISHES - {"length"} else "stop",
         usage=lm15.Usage(input_tokens=reply.input_tokens, output_tokens=reply.output_tokens),
     )

@@ -15,6 +15,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from actors.programs.parsing import parsed
+
 FIGURES_LIMIT = 200_000
 """Figures remembered; past that everything counts as seen, because refusing a true figure is the worse mistake."""
 REPORTED_LIMIT = 50
@@ -62,6 +64,7 @@ class Seen:
     """The figures that inputs and outputs have shown so far. Not for two threads at once."""
 
     def __init__(self) -> None:
+        self._tokens: set[str] = set()
         self._exact: set[str] = set()
         self._values = array("d")
         self._sorted = True
@@ -72,7 +75,12 @@ class Seen:
         for match in TOKEN.finditer(text):
             if self.full:
                 return
-            for reading in readings(match.group()):
+            token = match.group()
+            if token in self._tokens:
+                continue
+            if len(token) <= 40 and len(self._tokens) < FIGURES_LIMIT:
+                self._tokens.add(token)  # outputs repeat themselves; this is what makes them cheap
+            for reading in readings(token):
                 self._remember(reading)
 
     def _remember(self, reading: Reading) -> None:
@@ -209,9 +217,10 @@ def typed_figures(code: str) -> set[str]:
 
 def typed_text(code: str) -> set[str]:
     """Digests of the figures inside the string literals of a cell: prose that a later cell may submit."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    if next(figures(code), None) is None:
+        return set()
+    tree = parsed(code)
+    if tree is None:
         return set()
     strings = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
     return {_digest(token) for text in strings for token, _ in figures(text)}
@@ -228,9 +237,8 @@ def shortened(token: str) -> str:
 
 def submit_literals(code: str) -> list[str]:
     """The literals that are claims inside SUBMIT(...): text, and numbers that are not an index, a size or a format."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(code)
+    if tree is None:
         return []
     found: list[str] = []
     for node in ast.walk(tree):

@@ -14,13 +14,14 @@ from typing import Any
 
 from dspy.dsp.utils.settings import thread_local_overrides
 from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput
-from dspy.primitives.facade import HOST_TOKEN_VAR, SHIM_SETUP
+from dspy.primitives.facade import CONSTRUCT_TOOL, HOST_TOKEN_VAR, SHIM_SETUP
 from dspy.utils.exceptions import AdapterParseError
 
 from actors.ports import BudgetSpent, CellOutcome, Effects, ModelError, OnToolCall
 from actors.programs.bounds import bounded
 from actors.programs.engine import cause_of
 from actors.programs.grounding import Seen, typed_text, ungrounded
+from actors.programs.parsing import TREES
 from actors.sandboxes.contract import HostCall, Json, SandboxGone, SandboxUnavailable
 from events.turn import SubmitRefused
 
@@ -185,7 +186,10 @@ class FleetInterpreter:
                 for variable, value in context.items():
                     if variable not in here or variable in DSPY_OWNED:
                         variable.set(value)
-                return tool(*call.args, **call.kwargs)
+                if call.name != CONSTRUCT_TOOL:
+                    return tool(*call.args, **call.kwargs)
+                with TREES:  # DSPy parses the signature
+                    return tool(*call.args, **call.kwargs)
 
             try:
                 return here.run(run)

@@ -82,7 +82,7 @@ class TurnRLM(dspy.RLM):  # type: ignore[misc]
     def _ask(self, variables: list[Any], history: Any, iteration: int) -> Any:
         return self.generate_action(
             variables_info="\n\n".join(variable.format() for variable in variables),
-            repl_history=history,
+            repl_history=history.format(),
             iteration=f"{iteration + 1}/{self.max_iters}",
         )
 

@@ -15,6 +15,7 @@ class Workflow(dspy.Module):
     CONTEXT_LINES = 1
     LINE_CHARS = 400
     KEPT_HITS = 4000
+    KEPT_ALIKE = 3
 
     def __init__(self):
         super().__init__()
@@ -37,8 +38,9 @@ class Workflow(dspy.Module):
         return dspy.Prediction(answer=found.answer)
 
     def collect(self, terms):
+        """The passages that hold most of the terms; of lines alike but for their digits, the first few of each file."""
         import heapq
-        hits, heap, frequency = {}, [], {}
+        count, heap, frequency, alike = 0, [], {}, {}
         for path in self.files():
             for number, line in self.lines(path):
                 low = line.lower()
@@ -47,17 +49,35 @@ class Workflow(dspy.Module):
                     continue
                 for term in held:
                     frequency[term] = frequency.get(term, 0) + 1
-                key = (len(held), -len(hits), path, number)
+                shape = self.shape(path, line)
+                if shape in alike:
+                    alike[shape] = (alike[shape][0] + 1, number)
+                    if alike[shape][0] > self.KEPT_ALIKE:
+                        continue
+                elif len(alike) < 100000:
+                    alike[shape] = (1, number)
+                count += 1
+                key = (len(held), -count, path, number)
                 if len(heap) < self.KEPT_HITS:
                     heapq.heappush(heap, (key, held, line))
                 else:
                     heapq.heappushpop(heap, (key, held, line))
-                hits[len(hits)] = None
         rare = {term: 1.0 / (1 + count) for term, count in frequency.items()}
         ranked = sorted(heap, key=lambda hit: (-sum(0.05 + rare[term] for term in hit[1]), -hit[0][1]))
-        return self.numbered(ranked)
+        taken, spread = {}, []
+        for place, hit in enumerate(ranked):  # so that no file and no kind of line crowds out the others
+            score = -sum(0.05 + rare[term] for term in hit[1])
+            for kind, less in ((hit[0][2], 0.97), (self.shape(hit[0][2], hit[2]), 0.4)):
+                score *= less ** taken.get(kind, 0)
+                taken[kind] = taken.get(kind, 0) + 1
+            spread.append((score, place, hit))
+        return self.numbered([hit for _, _, hit in sorted(spread)], alike)
 
-    def numbered(self, ranked):
+    def shape(self, path, line):
+        import re
+        return path, re.sub(r"(?<![A-Za-z])(?=[a-f]*[0-9])[0-9a-f]{6,}|[0-9]+", "0", line[:300])
+
+    def numbered(self, ranked, alike):
         wanted, size = {}, 0
         for (_, _, path, number), _, line in ranked:
             chosen = wanted.setdefault(path, set())
@@ -74,6 +94,9 @@ class Workflow(dspy.Module):
                     break
                 if number in numbers:
                     text = "%s:%d: %s" % (path, number, line.rstrip()[:self.LINE_CHARS])
+                    count, final = alike.pop(self.shape(path, line), (0, 0))
+                    if count > self.KEPT_ALIKE:
+                        text += " [%d lines like this one, up to line %d]" % (count, final)
                     left -= len(text) + 1
                     shown.append(text)
         return "\\n".join(shown) or "(no line of any file contains one of the terms)"

@@ -430,6 +430,7 @@ class Driver:
         streams = Stream(1), Stream(2)
         sys.__dict__.update(stdout=streams[0], stderr=streams[1], __stdout__=streams[0], __stderr__=streams[1])
         signal.signal(signal.SIGINT, self.on_interrupt)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # a host such as Ray starts us with it blocked
         before = cpu_seconds()
         fields = self.interpreter.run(cell, self.make_room)
         sys.settrace(None)

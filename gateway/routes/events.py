@@ -25,9 +25,13 @@ from gateway.problems import problem_of
 from gateway.stream import Stream
 from gateway.tail import CURSOR_PAGE, heartbeat
 from gateway.window import make_batches
+from projections.history import find_turn
 
 SEND_BUFFER_BYTES = 256 * 1024
 """Asked of the kernel for each stream: bounds what a stalled client costs, and how late it is noticed."""
+
+LATE_EVENTS = 100
+"""How many events may follow a turn's end in its own stream and the end still be found."""
 
 routes = web.RouteTableDef()
 
@@ -128,10 +132,14 @@ async def _past(log: EventLog, session_id: SessionId, stream: Stream, head: int)
 
 
 async def _ended_before(log: EventLog, session_id: SessionId, turn_id: TurnId, after: int) -> bool:
-    """Whether the turn's end is at or before `after`, so that waiting for it would last for ever."""
+    """Whether the turn's end is at or before `after`, so that waiting for it would last for ever.
+
+    Errors: NoSuchTurn.
+    """
     agent_id = AgentId(turn_id)
     head = await log.stream_head(session_id, agent_id)
-    if head is None:
-        return False
-    last = await log.read_stream(session_id, agent_id, head.version - 1, 1)
-    return bool(last) and last[-1].seq <= after and ended_turn(last[-1]) == turn_id
+    if head is None:  # it waits, or was cancelled while it did, which its session's stream says
+        ended = (await find_turn(log, session_id, turn_id, detail=False)).ended_seq
+        return 0 < ended <= after
+    newest = await log.read_stream(session_id, agent_id, max(0, head.version - LATE_EVENTS))
+    return any(ended_turn(record) == turn_id and record.seq <= after for record in newest)

@@ -56,6 +56,6 @@ def test_content_is_described_alike_however_it_is_cut(text: str, cuts: list[int]
 
 def test_binary_content_has_no_lines_and_no_preview() -> None:
     sniffer = Inspector()
-    sniffer.feed(b"\x89PNG\r\n\x00\xff")
+    sniffer.feed(b"\x89PNG\r\n\x1a\n\x00\xff")
     described = sniffer.file_ref("x.png", "d")
     assert (described.media_type, described.lines, described.head) == ("image/png", None, "")

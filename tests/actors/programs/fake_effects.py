@@ -18,6 +18,7 @@ from typing import Any
 from dspy.primitives import facade
 
 from actors.ports import CellOutcome, Model, ModelError, ModelReply, ModelRequest, OnToolCall
+from actors.programs.parsing import TREES
 from actors.sandboxes.contract import CellResult, CellUsage, CodeError, HostCall, Json
 from events.effects import Purpose
 from events.ids import CellId
@@ -111,7 +112,8 @@ class FakeEffects:
         value, error, ended = None, None, False
         with contextlib.redirect_stdout(printed):
             try:
-                tree = ast.parse(code)
+                with TREES:
+                    tree = ast.parse(code)
                 last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
                 exec(compile(tree, "<cell>", "exec"), self.namespace)
                 if isinstance(last, ast.Expr):

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from actors.ports import BudgetSpent, CellOutcome, FileSummary, Model, ModelError, ProgramFailed, Stopped, TurnInputs
+from actors.ports import (
+    BudgetSpent,
+    CellOutcome,
+    FileSummary,
+    Model,
+    ModelError,
+    ModelReply,
+    ModelRequest,
+    ProgramFailed,
+    Stopped,
+    TurnInputs,
+)
 from actors.programs.rlm import STEP_LIMIT_NOTE, HostFunction
 from actors.programs.run import run_turn
 from actors.sandboxes.contract import CellResult, CellUsage, CodeError, HostCall, SandboxGone
@@ -129,10 +142,14 @@ def test_flex_searches_in_the_sandbox_and_answers_from_passages(effects_with: Ma
 
 
 def test_passages_are_bounded(effects_with: Make, workspace: Path) -> None:
-    (workspace / "big.txt").write_text("needle and haystack on a line\n" * 50_000)
+    words = ["".join(letters) for letters in itertools.product("abcdefghijklmnop", repeat=4)]
+    (workspace / "big.txt").write_text("".join(f"needle and haystack in {word}\n" for word in words))
+    (workspace / "dull.txt").write_text("".join(f"needle and haystack {n}\n" for n in range(50_000)))
     effects = effects_with(ScriptedModel(TERMS, fields(answer="found")))
     run_turn(inputs("flex"), effects)
-    assert 10_000 < len(effects.requests[1][1].messages[-1].content) < 20_000
+    passages = effects.requests[1][1].messages[-1].content
+    assert 10_000 < len(passages) < 20_000
+    assert passages.count("dull.txt:") <= 4, "lines alike but for their digits are shown a few times"
 
 
 def test_a_workflow_that_fails_fails_the_turn(effects_with: Make) -> None:
@@ -304,6 +321,30 @@ def test_a_prompt_that_outgrows_the_model_is_shortened_once(effects_with: Make) 
     assert run_turn(inputs("rlm"), effects).answer == "done"
     sizes = [len(request.messages[-1].content) for _, request in effects.requests]
     assert sizes[3] < sizes[2] / 2
+
+
+def test_a_reply_cut_at_its_limit_raises_a_notice(effects_with: Make) -> None:
+    class Cut(ScriptedModel):
+        async def complete(self, request: ModelRequest, on_delta: Callable[[str], None]) -> ModelReply:
+            return msgspec.structs.replace(await super().complete(request, on_delta), finish_reason="length")
+
+    effects = effects_with(Cut(fields(reasoning="r", answer="deep")))
+    assert run_turn(inputs("direct"), effects).answer == "deep"
+    assert [note.kind for note in effects.notes if isinstance(note, NoticeRaised)] == ["reply_cut"]
+
+
+def test_turns_in_parallel_threads_do_not_meet(effects_with: Make) -> None:
+    def answers(name: str) -> ScriptedModel:
+        return ScriptedModel(step(f"x = '{name}'"), step("y = dspy.Predict('q -> a')(q=x).a"), fields(a=name), DONE)
+
+    everyone = [effects_with(answers(f"turn {number}")) for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda effects: run_turn(inputs("rlm"), effects), everyone))
+    assert [one.answer for one in found] == [f"turn {number}" for number in range(8)]
+    assert all(purposes(effects) == ["action", "action", "sub", "action"] for effects in everyone)
+
+
+DONE = step("SUBMIT(y)")
 
 
 def test_long_work_keeps_its_prompt_bounded(effects_with: Make) -> None:

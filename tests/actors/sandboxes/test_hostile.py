@@ -396,3 +396,15 @@ async def test_many_at_once(local: LocalProvider) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(16):
             group.create_task(one(number))
+
+
+async def test_an_interrupt_arrives_even_when_the_host_blocks_it_for_itself(local: LocalProvider) -> None:
+    """Ray's worker processes block SIGINT, and a process inherits what its parent blocks."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        async with box(local) as it:
+            result = await it.run("while True: pass", wall_seconds=0.3)
+            assert result.status == "timeout"
+            assert await it.value("1 + 1") == 2
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

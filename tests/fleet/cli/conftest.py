@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import pytest
+
 from fleet.__main__ import main
-from gateway_standin import TOKEN, Standin
+from tests.fleet.cli.gateway_standin import TOKEN, Standin
 
 
 @dataclass

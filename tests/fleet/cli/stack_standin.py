@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from gateway_standin import TOKEN
 
 from fleet import processes, stack
 from fleet.config import Settings
+from tests.fleet.cli.gateway_standin import TOKEN
 
 GATEWAY = processes.ProcessRef(1, "now")
 

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from conftest import Ran
-from gateway_standin import Kept, Standin, answered, begun, failed
 
 from events import turn
 from events.values import Text
 from fleet.cli.asking import read_task
 from fleet.cli.outcome import CommandError
+from tests.fleet.cli.conftest import Ran
+from tests.fleet.cli.gateway_standin import Kept, Standin, answered, begun, failed
 
 Fleet = Callable[..., Awaitable[Ran]]
 

@@ -8,10 +8,10 @@ from contextlib import aclosing, suppress
 
 import pytest
 from aiohttp import web
-from gateway_standin import TOKEN, Standin, begun
 
 from fleet.client import BadAddress, Client, Connected, Disconnected, Follower, NotFleet, Refusal, Unreachable
 from gateway import api
+from tests.fleet.cli.gateway_standin import TOKEN, Standin, begun
 
 
 class Pauses(list[float]):

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from gateway_standin import TOKEN, Kept, Standin, begun
+from tests.fleet.cli.gateway_standin import TOKEN, Kept, Standin, begun
 
 ROOT = Path(__file__).parents[3]
 

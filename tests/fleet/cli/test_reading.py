@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from conftest import Ran
-from gateway_standin import Kept, Standin, answered
 
 from events.session import TurnSubmitted
 from events.values import Text
+from tests.fleet.cli.conftest import Ran
+from tests.fleet.cli.gateway_standin import Kept, Standin, answered
 
 Fleet = Callable[..., Awaitable[Ran]]
 

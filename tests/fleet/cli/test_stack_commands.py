@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-from gateway_standin import Standin
-from stack_standin import Stack
 
 from fleet import doctor
 from fleet.__main__ import main
 from fleet.cli import target
 from fleet.config import Settings
+from tests.fleet.cli.gateway_standin import Standin
+from tests.fleet.cli.stack_standin import Stack
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import io
 from pathlib import Path
 
 import pytest
-from gateway_standin import TOKEN, Standin
-from stack_standin import Stack
 
 from fleet import processes, stack
 from fleet.cli import target
 from fleet.cli.console import Console
 from fleet.config import Settings
+from tests.fleet.cli.gateway_standin import TOKEN, Standin
+from tests.fleet.cli.stack_standin import Stack
 
 
 @pytest.fixture

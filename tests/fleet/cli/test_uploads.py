@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import pytest
-from gateway_standin import TOKEN, Standin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from fleet.cli.attachments import Picked
 from fleet.cli.outcome import CommandError
 from fleet.cli.uploads import Upload
 from fleet.client import Client
+from tests.fleet.cli.gateway_standin import TOKEN, Standin
 
 
 def picked(folder: Path, contents: dict[str, bytes]) -> list[Picked]:

@@ -28,8 +28,8 @@ RECOVERED = re.compile(
 CAUSE = re.compile(
     r"(?i)because|due to|caused by|reason|root cause|out of memory|no space|disk|full|exhaust\w*|expired|leak\w*|"
     r"deploy\w*|config\w*|migrat\w*|limit|quota|certificate|credential|killed|deadlock|lock\b|corrupt\w*|"
-    r"permission|invalid|missing|overload\w*|saturat\w*|too many|heap|rotat\w*|upgrad\w*|releas\w*|changed|reload\w*|"
-    r"wegen|weil|ursache|voll\b|abgelaufen"
+    r"permission|invalid|missing|inactive|capacity|volume|usage|(?:[89]\d|100) ?%|overload\w*|saturat\w*|too many|"
+    r"heap|rotat\w*|upgrad\w*|releas\w*|changed|reload\w*|wegen|weil|ursache|voll\b|abgelaufen"
 )
 DEPENDS = re.compile(
     r"(?i)upstream|connect\w*|refused|unreachable|unavailable|timed? ?out|timeout|calling|call to|from|to "
@@ -43,15 +43,17 @@ fatal panic criti crit emerg alert sever oom crash segfa abort corru kriti abges
 faili failu refus unava unrea timed timeo denie rejec broke fehle fehlg ausge abgel warn warni degra slow retry retri
 warnu laten recov resto back recon healt resol succe onlin resum wiede behob becau due cause reaso root memor space disk
 full exhau expir leak leaks leaki leake deplo confi migra limit quota certi crede kille deadl lock permi inval missi
-overl satur too heap rotat upgra relea chang reloa wegen weil ursac voll out
+overl inact capac volum usage satur too heap rotat upgra relea chang reloa wegen weil ursac voll out
 """
 TELLING = frozenset(TELLING_WORDS.split())
 KEYS = frozenset(("servi", "svc", "app", "compo", "conta", "pod", "unit", "sourc", "diens"))
+ALIKE = re.compile(r" \[(\d+) lines like this one, up to line (\d+)\]$")
 HEADS = re.compile(r"(?<![^\W\d_])[a-zäöü]{2,5}")
 SERVER_ERROR = re.compile(r"(?<!\d)50[0234](?!\d)")
 BEFORE = 15
-SELDOM = 4
-DIGITS = re.compile(r"\d+")
+SPARSE = 12
+SELDOM = {0: 4, 1: 12, -1: 4}
+DIGITS = re.compile(r"(?<![A-Za-z])(?=[a-f]*\d)[\da-f]{6,}|\d+")
 CLOSE_SECONDS = 5.0
 
 
@@ -74,7 +76,9 @@ class Episode:
         self.before, self.lines = before, []
 
     def add(self, place, level):
-        self.errors += 1
+        alike = ALIKE.search(place[2])
+        count, last = map(int, alike.groups()) if alike else (1, place[1])
+        self.errors += count if last - place[1] <= SPARSE * count else 1
         self.worst = max(self.worst, level)
         self.calm = 0
         if len(self.lines) < BEFORE:
@@ -95,40 +99,64 @@ def service_of(path, line):
     return re.sub(r"[-_.]?\d{4}[-_]?\d\d[-_]?\d\d.*$", "", name) or name
 
 
+class Watch:
+    """The failing stretches that are open, the ones that ended, and what each service said of note before."""
+
+    def __init__(self):
+        self.current, self.ended, self.notable, self.routine = {}, [], {}, Counter()
+
+    def skip(self, path, count):
+        """Lines that are not there to be read (between passages) count as calm."""
+        for episode in list(self.current.values()):
+            if episode.onset[0] == path:
+                episode.calm += count
+                self.close_if_calm(episode)
+
+    def close_if_calm(self, episode, recovered=False):
+        if recovered or episode.calm > max(12, 3 * episode.errors):
+            episode.open = False
+            self.ended.append(self.current.pop(episode.service))
+
+    def line(self, service, place, level, telling):
+        episode = self.current.get(service)
+        if level >= 2:
+            if episode is None:
+                before = list(self.notable.get(service, ()))
+                episode = self.current[service] = Episode(service, place, moment(place[2]), before)
+            episode.add(place, level)
+        elif episode is not None:
+            episode.calm += 1
+            if len(episode.lines) < BEFORE and level >= 0 and telling and (level == 1 or CAUSE.search(place[2])):
+                episode.lines.append(place)
+            self.close_if_calm(episode, level < 0)
+        if telling and level < 2 and (level == 1 or CAUSE.search(place[2])):
+            self.note(service, place, level)
+
+    def note(self, service, place, level):
+        """Keep a line that may explain a failure; what is said all the time explains nothing."""
+        shape = (service, DIGITS.sub("0", place[2])[-120:])
+        self.routine[shape] += 1
+        if self.routine[shape] <= SELDOM[level]:
+            self.notable.setdefault(service, deque(maxlen=BEFORE)).append(place)
+        if len(self.routine) > 50_000:
+            self.routine.clear()
+
+
 def episodes(sources=None):
     """Every stretch of failing lines of every service. A stretch ends with a recovery or with many calm lines."""
-    current, notable, ended, routine = {}, {}, [], Counter()
+    watch = Watch()
     for path, numbered in sources or everything():
-        by_name = service_of(path, "")
+        by_name, previous = service_of(path, ""), 0
         for number, line in numbered:
+            if number - previous > 1:
+                watch.skip(path, number - previous - 1)
+            previous = number
             heads = HEADS.findall(line.lower())
             telling = not TELLING.isdisjoint(heads) or ("50" in line and SERVER_ERROR.search(line))
-            if not telling and not current:
-                continue
-            level = severity(line) if telling else 0
-            service = by_name if KEYS.isdisjoint(heads) else service_of(path, line)
-            place = (path, number, line)
-            episode = current.get(service)
-            if level >= 2:
-                if episode is None:
-                    before = list(notable.get(service, ()))
-                    episode = current[service] = Episode(service, place, moment(line), before)
-                episode.add(place, level)
-            elif episode is not None:
-                episode.calm += 1
-                if level < 0 or episode.calm > max(12, 3 * episode.errors):
-                    episode.open = False
-                    ended.append(current.pop(service))
-                elif len(episode.lines) < BEFORE and (level == 1 or (telling and CAUSE.search(line))):
-                    episode.lines.append(place)
-            if telling and level < 2 and (level == 1 or CAUSE.search(line)):
-                shape = (service, DIGITS.sub("0", line)[-120:])
-                routine[shape] += 1
-                if routine[shape] <= SELDOM:  # what is said all the time explains nothing
-                    notable.setdefault(service, deque(maxlen=BEFORE)).append(place)
-                if len(routine) > 50_000:
-                    routine.clear()
-    return ended + list(current.values())
+            if telling or watch.current:
+                service = by_name if KEYS.isdisjoint(heads) else service_of(path, line)
+                watch.line(service, (path, number, line), severity(line) if telling else 0, telling)
+    return watch.ended + list(watch.current.values())
 
 
 def onsets(found):
@@ -155,7 +183,7 @@ def first(order):
 def causes(root):
     """The lines that say why, best first: cause-like lines before the onset and at its beginning."""
     scored = []
-    failing = words_of(" ".join(place[2] for place in root.lines[:4]))
+    failing = words_of(" ".join(place[2] for place in root.lines[:4])) - words_of(root.service)
     for index, place in enumerate(root.before):
         shared = len(words_of(place[2]) & failing)
         score = 2 * bool(CAUSE.search(place[2])) + (severity(place[2]) == 1) + min(shared, 3) / 3 + index / BEFORE
@@ -164,6 +192,10 @@ def causes(root):
         score = 2 * bool(CAUSE.search(place[2])) + 0.5 - 0.1 * index
         scored.append((-score, BEFORE + index, place))
     return [place for score, _, place in sorted(scored) if score <= -2][:3]
+
+
+def kind_of_line(line):
+    return DIGITS.sub("", ALIKE.sub("", line))
 
 
 def words_of(text):
@@ -177,8 +209,8 @@ def incident(sources=None):
         return ""
     root = first(order)
     shown = ["%s failed first, at %s." % (root.service, stamp(root.when)), "Onset: " + quote(*root.onset)]
-    same = DIGITS.sub("", root.onset[2])
-    why = [place for place in causes(root) if DIGITS.sub("", place[2]) != same]
+    same = kind_of_line(root.onset[2])
+    why = [place for place in causes(root) if kind_of_line(place[2]) != same]
     shown += ["Why: " + quote(*place) for place in why[:2]]
     if not why:
         shown.append("Why: no line before it names a cause; the onset says all there is.")
