@@ -18,7 +18,7 @@ TITLE_LIMIT_CHARS = 200
 KEY_LIMIT_CHARS = 128
 
 
-class CreateSession(msgspec.Struct, frozen=True, omit_defaults=True):
+class CreateSession(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """`mode`, `model`, `sub_model`, `budget`: None takes the stack's settings."""
 
     session_id: SessionId
@@ -31,7 +31,7 @@ class CreateSession(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
 
 
-class SubmitTurn(msgspec.Struct, frozen=True, omit_defaults=True):
+class SubmitTurn(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """A task for a session. `mode`, `model` …: None takes the session's. `attachments`: workspace paths it is about."""
 
     session_id: SessionId
@@ -44,7 +44,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
 
 
-class CancelTurn(msgspec.Struct, frozen=True, omit_defaults=True):
+class CancelTurn(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """Stop a turn, running or queued. Stopping an ended turn is no error. Returns when stopped, at most 2 s later."""
 
     session_id: SessionId
@@ -52,7 +52,7 @@ class CancelTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-class StopAgent(msgspec.Struct, frozen=True, omit_defaults=True):
+class StopAgent(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """Stop any one agent and all below it, by the id shown anywhere (a turn's id stops the turn)."""
 
     session_id: SessionId
@@ -60,12 +60,12 @@ class StopAgent(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-class RenameSession(msgspec.Struct, frozen=True):
+class RenameSession(msgspec.Struct, frozen=True, tag=True):
     session_id: SessionId
     title: str
 
 
-class SelectRuntime(msgspec.Struct, frozen=True, omit_defaults=True):
+class SelectRuntime(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """Change what later turns use; None leaves a value as it is."""
 
     session_id: SessionId
@@ -75,12 +75,12 @@ class SelectRuntime(msgspec.Struct, frozen=True, omit_defaults=True):
     budget: Budget | None = None
 
 
-class ArchiveSession(msgspec.Struct, frozen=True, omit_defaults=True):
+class ArchiveSession(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     session_id: SessionId
     reason: str = ""
 
 
-class AttachFile(msgspec.Struct, frozen=True, omit_defaults=True):
+class AttachFile(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """The content is a blob already; `file.path` is a checked workspace path. Same path and digest: nothing new."""
 
     session_id: SessionId
@@ -88,7 +88,7 @@ class AttachFile(msgspec.Struct, frozen=True, omit_defaults=True):
     origin: str = ""
 
 
-class AttachFiles(msgspec.Struct, frozen=True, omit_defaults=True):
+class AttachFiles(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """Many files as one step: all or none."""
 
     session_id: SessionId
@@ -108,7 +108,7 @@ Command = (
 )
 
 
-class Accepted(msgspec.Struct, frozen=True, omit_defaults=True):
+class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """Done and durable up to `seq` (the seq to read from is `seq`). `turn_id`, `place` only for SubmitTurn."""
 
     seq: int

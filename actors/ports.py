@@ -118,6 +118,9 @@ class CellOutcome(msgspec.Struct, frozen=True):
     result: CellResult
 
 
+ProgramFact = RouteChosen | SubmitRefused | NoticeRaised
+"""What a program records itself."""
+
 OnToolCall = Callable[[HostCall], Json]
 """Answers a host call made by a cell, in a thread of its own; raises HostCallFailed (or any exception) to fail it."""
 
@@ -156,7 +159,7 @@ class Effects(Protocol):
         """
         ...
 
-    def note(self, fact: RouteChosen | SubmitRefused | NoticeRaised) -> None:
+    def note(self, fact: ProgramFact) -> None:
         """Record a decision or notice."""
         ...
 

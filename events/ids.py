@@ -7,6 +7,7 @@ session, a turn and a child agent are each one logical actor, so each of their i
 
 from __future__ import annotations
 
+import hashlib
 from typing import NewType
 
 SessionId = NewType("SessionId", str)
@@ -23,9 +24,17 @@ RANDOM_BITS = 52
 
 def make_id(prefix: str, now_ms: int, random_bits: int) -> str:
     """The id for a moment (milliseconds since 1970) and 52 random bits. Pure: the caller has the clock."""
-    number = ((now_ms & ((1 << 48) - 1)) << RANDOM_BITS) | (random_bits & ((1 << RANDOM_BITS) - 1))
-    digits = "".join(ALPHABET[(number >> shift) & 31] for shift in range(95, -1, -5))
-    return f"{prefix}_{digits}"
+    return _spell(prefix, ((now_ms & ((1 << 48) - 1)) << RANDOM_BITS) | (random_bits & ((1 << RANDOM_BITS) - 1)))
+
+
+def derive_id(prefix: str, *parts: str) -> str:
+    """The id that belongs to these parts, the same on every run: 100 bits of their sha256."""
+    digest = hashlib.sha256("\x00".join(parts).encode()).digest()
+    return _spell(prefix, int.from_bytes(digest[:13], "big") >> 4)
+
+
+def _spell(prefix: str, number: int) -> str:
+    return f"{prefix}_" + "".join(ALPHABET[(number >> shift) & 31] for shift in range(95, -1, -5))
 
 
 def is_id(text: str, prefix: str) -> bool:

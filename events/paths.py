@@ -40,6 +40,15 @@ def check_path(path: str) -> str:
     return path
 
 
+def is_path(path: str) -> bool:
+    """Whether `check_path` accepts it."""
+    try:
+        check_path(path)
+    except BadPath:
+        return False
+    return True
+
+
 def _check_part(path: str, part: str) -> None:
     if not part:
         raise BadPath(path, "it has an empty part")

@@ -158,14 +158,8 @@ class GroupCommit:
 
 def _arguments(batch: list[_Call]) -> tuple[Any, ...]:
     """The arrays events/sql/0002_append.sql describes."""
-    sessions: dict[str, int] = {}
-    streams: dict[tuple[str, str], int] = {}
-    streams_session: list[int] = []
-    of_stream: list[int] = []
-    expected: list[int] = []
-    epochs: list[int] = []
-    counts: list[int] = []
-    causations: list[int] = []
+    heads: dict[tuple[str, str], int] = {}
+    requests: list[int] = []
     types: list[str] = []
     schemas: list[int] = []
     payloads: list[bytes] = []
@@ -173,34 +167,22 @@ def _arguments(batch: list[_Call]) -> tuple[Any, ...]:
     for call in batch:
         for one in call.prepared:
             request = one.request
-            name = (request.session_id, request.agent_id)
-            stream = streams.get(name)
-            if stream is None:
-                stream = streams[name] = len(streams) + 1
-                streams_session.append(sessions.setdefault(request.session_id, len(sessions) + 1))
-            of_stream.append(stream)
-            expected.append(request.expected_version)
-            epochs.append(request.epoch)
-            counts.append(len(one.payloads))
-            causations.append(request.causation)
+            session_id = request.session_id
+            requests += (
+                heads.setdefault((session_id, ""), len(heads) + 1),
+                heads.setdefault((session_id, request.agent_id), len(heads) + 1),
+                request.expected_version,
+                request.epoch,
+                len(one.payloads),
+                request.causation,
+            )
             types += one.types
             schemas += one.schemas
             payloads += one.payloads
             keyed = keyed or request.key != ""
-    return (
-        list(sessions),
-        streams_session,
-        [agent for _, agent in streams],
-        of_stream,
-        expected,
-        epochs,
-        counts,
-        causations,
-        *(_key_arguments(batch) if keyed else (None, None, None)),
-        types,
-        schemas,
-        payloads,
-    )
+    keys = _key_arguments(batch) if keyed else (None, None, None)
+    sessions = [session_id for session_id, _ in heads]
+    return sessions, [agent_id for _, agent_id in heads], requests, *keys, types, schemas, payloads
 
 
 def _key_arguments(batch: list[_Call]) -> tuple[list[str], list[bytes], list[int]]:

@@ -50,10 +50,14 @@ class PostgresBell:
     async def _listen_once(self) -> None:
         connection = await self._connections.open()
         try:
+            gone = asyncio.Event()
+            connection.add_termination_listener(lambda _: gone.set())
             await connection.add_listener(CHANNEL, self._heard)
             self.rings.ring()  # something may have been appended while nobody listened
-            while True:
-                await asyncio.sleep(HEARTBEAT_SECONDS)
+            while not gone.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(gone.wait(), HEARTBEAT_SECONDS)
+                    return
                 await connection.fetchval(QUERIES["alive"], timeout=HEARTBEAT_SECONDS)
         finally:
             with suppress(asyncpg.InterfaceError, OSError):

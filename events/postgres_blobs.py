@@ -57,20 +57,24 @@ class PostgresBlobs:
     async def _upload(self, first: bytes, second: bytes, rest: AsyncIterator[bytes]) -> BlobStat:
         hasher = sha256()
         size = number = 0
-        async with self._uploads, translated():
-            connection = await self._connections.open()
+        async with self._uploads:
+            async with translated():
+                connection = await self._connections.open()
             try:
-                transaction = connection.transaction()
-                await transaction.start()
-                upload = await connection.fetchval(QUERIES["begin_blob"])
-                async for chunk in _chain(first, second, rest):
+                async with translated():
+                    transaction = connection.transaction()
+                    await transaction.start()
+                    upload = await connection.fetchval(QUERIES["begin_blob"])
+                async for chunk in _chain(first, second, rest):  # whatever the source raises is its own
                     zstd, data = await _off_loop(len(chunk), _pack_into, hasher, chunk)
-                    await connection.execute(QUERIES["add_chunk"], upload, number, zstd, data)
+                    async with translated():
+                        await connection.execute(QUERIES["add_chunk"], upload, number, zstd, data)
                     size += len(chunk)
                     number += 1
                 digest = hasher.hexdigest()
-                if await connection.fetchval(QUERIES["finish_blob"], digest, size, upload):
-                    await transaction.commit()
+                async with translated():
+                    if await connection.fetchval(QUERIES["finish_blob"], digest, size, upload):
+                        await transaction.commit()
                 # Otherwise it is here already, and closing rolls this copy back.
                 return BlobStat(digest, size)
             finally:
@@ -92,7 +96,8 @@ class PostgresBlobs:
                 raise Damaged(f"blob {digest} chunk {number}", f"{expected} bytes", f"{len(chunk)} bytes")
             if hasher is not None:
                 await _off_loop(expected, hasher.update, chunk)
-            yield chunk[max(0, start - number * BLOB_CHUNK_BYTES) :]
+            if wanted := chunk[max(0, start - number * BLOB_CHUNK_BYTES) :]:
+                yield wanted
         if hasher is not None and hasher.hexdigest() != digest:
             raise Damaged("a blob", digest, hasher.hexdigest())
 

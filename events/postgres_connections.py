@@ -27,6 +27,8 @@ _SETTINGS = {
     # Every query here is an index range; a plan made while tables are empty must stay right when they are not.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
 }
 
 

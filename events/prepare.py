@@ -24,7 +24,7 @@ Redact = Callable[[bytes], bytes]
 
 NAME_LIMIT_BYTES = 200
 """Longest id, key or type name."""
-CALL_LIMIT_EVENTS = 10_000
+CALL_LIMIT_EVENTS = 50_000
 """Most events one call may append: it is one transaction, and everybody waits for it."""
 
 

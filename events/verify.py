@@ -28,7 +28,7 @@ async def verify_log(log: VerifiableLog, anchor: tuple[int, bytes] | None = None
     chain = LogChain()
     records = _each(log)
     async for batch in _each_batch(log):
-        batch_records = []
+        batch_records: list[Record] = []
         while len(batch_records) < batch.last - chain.position and (record := await anext(records, None)) is not None:
             batch_records.append(record)
         if flaw := chain.check(batch, batch_records):
@@ -66,7 +66,7 @@ async def _heads(log: EventLog, chain: LogChain) -> Flaw | None:
     """Whether each session's head is the event that was read last, unless the session has gone on since."""
     for session_id, session in chain.sessions.items():
         head = await log.session_head(SessionId(session_id))
-        if (head is None or head.seq <= session.seq) and (flaw := _head(session, head)):
+        if (head is None or head.position <= chain.position) and (flaw := _head(session, head)):
             return flaw
     return None
 

@@ -36,24 +36,23 @@ def run(home: Path) -> Path:
     return private_folder(private_folder(home) / "run")
 
 
-def sockets(home: Path) -> Path:
+def sockets(home: Path, limit_bytes: int = SOCKET_FOLDER_LIMIT_BYTES) -> Path:
     """A folder for unix sockets: FLEET_HOME/run, or a short one in the temporary folder where that is too long.
 
     The short one is keyed by FLEET_HOME and the user. It is used only if it is a real folder of this user's: another
     user of the machine may have put something else in its place.
     """
     folder = run(home)
-    if len(os.fsencode(folder)) <= SOCKET_FOLDER_LIMIT_BYTES:
+    if len(os.fsencode(folder)) <= limit_bytes:
         return folder
-    key = hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:16]
-    short = Path(tempfile.gettempdir()) / f"fleet-{os.getuid()}-{key}"
+    short = short_folder(home)
+    if len(os.fsencode(short)) > limit_bytes:
+        raise StackError(f"{short} is too long for unix sockets; set TMPDIR to a shorter folder, or FLEET_HOME")
     try:
         short.mkdir(mode=0o700, exist_ok=True)
         found = short.lstat()
     except OSError as error:
-        raise StackError(
-            f"cannot use {short} for sockets: {error.strerror}; set TMPDIR or a shorter FLEET_HOME"
-        ) from error
+        raise StackError(f"cannot use {short} for sockets: {error.strerror}; set TMPDIR or FLEET_HOME") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise StackError(f"{short} belongs to somebody else; remove it, or set TMPDIR or a shorter FLEET_HOME")
     if stat.S_IMODE(found.st_mode) != 0o700:
@@ -61,9 +60,33 @@ def sockets(home: Path) -> Path:
     return short
 
 
+def short_folder(home: Path) -> Path:
+    """Where the sockets of this FLEET_HOME are if its own path is too long for them."""
+    key = hashlib.sha256(os.fsencode(real(home))).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"fleet-{os.getuid()}-{key}"
+
+
+def write_private(file: Path, text: str | bytes) -> None:
+    """Replace a file, readable by its user only, all at once: a reader sees the old or the new text."""
+    fresh = file.with_name(f"{file.name}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)
+    try:
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(handle, "wb") as stream:
+            stream.write(text.encode() if isinstance(text, str) else text)
+        fresh.replace(file)
+    except OSError as error:
+        raise StackError(f"cannot write {file}: {error.strerror}; free space or mend its owner") from error
+
+
 def real(home: Path) -> Path:
     """The same folder under its one true name, so that two spellings of FLEET_HOME are one stack."""
     return Path(os.path.realpath(home))
+
+
+def read(file: Path) -> bytes:
+    """All of a small file."""
+    return file.read_bytes()
 
 
 def size(file: Path) -> int:

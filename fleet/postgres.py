@@ -185,7 +185,12 @@ async def _run(installation: Installation, words: list[str], log: Path, data: Pa
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    output, _ = await process.communicate(script.encode())
+    try:
+        output, _ = await process.communicate(script.encode())
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
     paths.append(log, output)
     text = output.decode(errors="replace")
     if process.returncode != 0 or "ERROR:" in text:
@@ -228,10 +233,12 @@ async def _launch(
     while True:
         since = paths.size(log)
         process = processes.ref(processes.spawn(argv, log=log, env=_environment(), owned=owned))
-        if process and await _ready(home, process):
-            found = running(home)
-            if found:
+        try:
+            if process and await _ready(home, process) and (found := running(home)):
                 return found
+        except BaseException:
+            await processes.stop([process] if process else [], signal.SIGKILL)
+            raise
         words = paths.last_words(log, since)
         if "shared memory block" not in words or loop.time() > orphans_until:
             raise _failure("PostgreSQL did not start", [words], data, log)
@@ -271,7 +278,7 @@ def _argv(installation: Installation, words: list[str], folder: Path, *, owned: 
     if bwrap is None:
         raise StackError("PostgreSQL does not run as root without bubblewrap; install it, or set FLEET_DATABASE_URL")
     passwd = folder / "passwd"
-    passwd.write_text("fleet:x:70:70::/:/bin/false\n")
+    paths.write_private(passwd, "fleet:x:70:70::/:/bin/false\n")
     namespace = [str(bwrap), "--unshare-user", "--uid", "70", "--gid", "70", "--dev-bind", "/", "/", "--chdir", "/"]
     tie = ["--die-with-parent"] if owned else []
     return [*namespace, "--ro-bind", str(passwd), "/etc/passwd", *tie, "--", *command]

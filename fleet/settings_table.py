@@ -134,7 +134,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="max_parallel_model_calls",
         variable="FLEET_MAX_PARALLEL_MODEL_CALLS",
-        doc="Model calls in flight at once in one turn actor.",
+        doc="Model calls of one turn in flight at once.",
         kind="whole",
         default=32,
         low=1,

@@ -8,9 +8,9 @@ from events.effects import CellStarted
 from events.errors import NoSuchAgent
 from events.ids import AgentId, SessionId
 from events.log import PAGE, EventLog
-from events.record import Event, Record
+from events.record import Event
 from projections.decoding import events_of
-from projections.read import seq_to_read
+from projections.read import seq_to_read, version_at
 from projections.turns import Cell, Work
 from projections.work import WORK
 
@@ -45,7 +45,7 @@ async def cells_page(
     """
     until = await seq_to_read(log, session_id, at)
     limit = max(1, min(limit, CELLS_MOST))
-    last = await _version_at(log, session_id, agent_id, until)
+    last = await version_at(log, session_id, agent_id, until)
     if last == 0:
         raise NoSuchAgent(agent_id)
     if before is not None:
@@ -78,22 +78,3 @@ async def _walk_back(
 
 
 _READ: frozenset[str] = frozenset({"CellStarted", "CellPrinted", "CellFinished", "FileWritten"})
-
-
-async def _version_at(log: EventLog, session_id: SessionId, agent_id: AgentId, until: int) -> int:
-    """The newest version of the agent's stream with a seq up to `until`; 0 for none."""
-    head = await log.stream_head(session_id, agent_id)
-    low, high = 0, head.version if head is not None else 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        record = await _one(log, session_id, agent_id, middle)
-        if record is not None and record.seq <= until:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-async def _one(log: EventLog, session_id: SessionId, agent_id: AgentId, version: int) -> Record | None:
-    records = await log.read_stream(session_id, agent_id, version - 1, 1)
-    return records[0] if records else None

@@ -19,15 +19,17 @@ def events_of(records: Iterable[Record], on_damage: OnDamage | None = None) -> l
 
     Proving and reporting damage is the audit's work (and the runner's, through `on_damage`); a reader wants the rest.
     """
-    events = []
-    for record in records:
-        try:
-            events.append(decode(record))
-        except Damaged as error:
-            if on_damage is not None:
-                on_damage(record, error)
-            events.append(_unread(record))
-    return events
+    return [event_of(record, on_damage) for record in records]
+
+
+def event_of(record: Record, on_damage: OnDamage | None = None) -> Event:
+    """The same for one record."""
+    try:
+        return decode(record)
+    except Damaged as error:
+        if on_damage is not None:
+            on_damage(record, error)
+        return _unread(record)
 
 
 def _unread(record: Record) -> Event:

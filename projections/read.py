@@ -10,7 +10,7 @@ from typing import Generic
 import msgspec
 
 from events.errors import LogError, NoSuchSeq, NoSuchSession
-from events.ids import SessionId
+from events.ids import AgentId, SessionId
 from events.log import PAGE, EventLog
 from events.read_models import Snapshots
 from events.record import Record
@@ -61,6 +61,30 @@ async def seq_to_read(log: EventLog, session_id: SessionId, at: int | None) -> i
     return at
 
 
+async def one_page(log: EventLog, session_id: SessionId, after: int, until: int) -> list[Record]:
+    """The next records with `after < seq <= until`, at most `PAGE`.
+
+    Seqs are dense, so the page's own end is known and said: a planner that has no statistics yet would otherwise sort
+    all that follows to give the first thousand of it.
+    """
+    return await log.read_session(session_id, after, min(until, after + PAGE), PAGE)
+
+
+async def version_at(log: EventLog, session_id: SessionId, agent_id: AgentId, until: int) -> int:
+    """The newest version of an agent's stream with a seq up to `until`; 0 for none (a binary search)."""
+    head = await log.stream_head(session_id, agent_id)
+    low, high = 0, head.version if head is not None else 0
+    middle = high  # most readers ask for the head
+    while low < high:
+        found = await log.read_stream(session_id, agent_id, middle - 1, 1)
+        if found and found[0].seq <= until:
+            low = middle
+        else:
+            high = middle - 1
+        middle = (low + high + 1) // 2
+    return low
+
+
 async def pages(log: EventLog, session_id: SessionId, after: int, until: int) -> AsyncIterator[list[Record]]:
     """The session's records with `after < seq <= until`, a page at a time; the next is on its way meanwhile.
 
@@ -68,14 +92,14 @@ async def pages(log: EventLog, session_id: SessionId, after: int, until: int) ->
     """
     if after >= until:
         return
-    reading = asyncio.ensure_future(log.read_session(session_id, after, until, PAGE))
+    reading = asyncio.ensure_future(one_page(log, session_id, after, until))
     try:
         while page := await reading:
             after = page[-1].seq
             if after >= until:
                 yield page
                 return
-            reading = asyncio.ensure_future(log.read_session(session_id, after, until, PAGE))
+            reading = asyncio.ensure_future(one_page(log, session_id, after, until))
             await asyncio.sleep(0)  # lets the request leave before the page is folded
             yield page
     finally:

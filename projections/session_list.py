@@ -45,7 +45,7 @@ async def session_list(
     found = await rows.page(limit + 1, _before(cursor), text, archived)
     shown = found[:limit]
     last = shown[-1] if len(found) > limit else None
-    sessions = [row for stored in shown if (row := decode_row(stored.state)) is not None]
+    sessions = [decode_row(stored.state) or _outline(stored) for stored in shown]
     return SessionList(sessions, f"{last.updated_at}.{last.session_id}" if last is not None else None)
 
 
@@ -63,6 +63,12 @@ def decode_row(state: bytes) -> SessionRow | None:
     except msgspec.DecodeError:
         return None
     return stored.row if stored.schema == SESSIONS.schema else None
+
+
+def _outline(stored: read_models.SessionRow) -> SessionRow:
+    """What any version's row says; its own runner is about to write it whole."""
+    title = stored.title.partition("\n")[0]
+    return SessionRow(stored.session_id, title, updated_at=stored.updated_at, archived=stored.archived)
 
 
 def _before(cursor: str | None) -> tuple[int, SessionId] | None:

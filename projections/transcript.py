@@ -32,7 +32,7 @@ from projections.work import WORK
 
 TURNS_KEPT = 100
 """Newest turns kept whole; older ones that ended are counted in `dropped`."""
-LATE_EVENTS = 1000
+LATE_EVENTS = 250
 """A turn's own events are shown until so many events after its end; whatever comes later is counted in `late`."""
 
 

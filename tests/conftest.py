@@ -16,12 +16,13 @@ import asyncpg
 import psutil
 import pytest
 
-from fleet import postgres
+from fleet import postgres, ray_node
 from fleet.installations import Installation, installations
 
 # Every process the run starts inherits this, so it is found even after the process between has died.
 _MARK = "FLEET_X_TEST_RUN"
 os.environ[_MARK] = uuid4().hex
+os.environ.update(ray_node.ENVIRONMENT)  # before anything imports ray or litellm: no network, no other cluster
 
 _TEMPLATE = "fleet_template"
 _ENDING_SECONDS = 10.0

@@ -30,10 +30,13 @@ class Limits(msgspec.Struct, frozen=True):
     """What one sandbox may use. Every backend enforces all of them itself, whatever the service does."""
 
     memory_bytes: int = 1 << 30
-    """Address space of any one process in it; over it the code sees MemoryError or the sandbox is gone (memory)."""
+    """Address space of any one process in it, and resident memory of all of them together; over it the code sees
+    MemoryError or the sandbox is gone (memory)."""
     processes: int = 64
+    """Processes at one time (threads count where the kernel does the counting); one more fails to start, or the sandbox
+    is gone (killed)."""
     cpu_seconds: float = 600.0
-    """CPU time of one cell."""
+    """CPU time of one cell, with its subprocesses; the limit is kept like that of `wall_seconds`."""
     wall_seconds: float = 300.0
     """Elapsed time of one cell: at the limit it is interrupted, 1 s later killed (gone, timeout)."""
     output_bytes: int = 1 << 20
@@ -60,7 +63,7 @@ class Printed(msgspec.Struct, frozen=True):
 
 
 class HostCall(msgspec.Struct, frozen=True):
-    """Guest code called a host function. `ordinal` counts the calls of this cell from 0 in the order guest code made them."""
+    """Guest code called a host function. `ordinal` counts a cell's calls from 0, in the order guest code made them."""
 
     ordinal: int
     name: str
@@ -144,7 +147,8 @@ OnPrinted = Callable[[Printed], None]
 """Called on the event loop as output arrives; must not block."""
 
 OnHostCall = Callable[[HostCall], Awaitable[Json]]
-"""Answers a host call with a JSON value, or raises HostCallFailed. Calls of one cell may be in flight together."""
+"""Answers a host call with a JSON value, or raises HostCallFailed. Calls of one cell may be in flight together; those
+still in flight when the cell ends are cancelled."""
 
 
 class Sandbox(Protocol):
@@ -172,10 +176,12 @@ class Sandbox(Protocol):
         """Run `code` in the namespace that earlier cells left.
 
         `variables` are bound before it runs. `functions` names the host functions to install as globals (kept from
-        then on). `outputs` is SUBMIT's signature: (name, type name in str int float bool list dict or ""); positional or
-        keyword arguments, a missing, extra or wrongly typed one raises in the code with the expected signature.
-        `wall_seconds` may lower the sandbox's own limit. All output of the cell has been given to `on_printed` when this
-        returns. Errors: SandboxGone. A cancelled `run` leaves the sandbox to be closed by its owner.
+        then on). `outputs` is SUBMIT's signature: (name, type name in str int float bool list dict or ""); positional
+        or keyword arguments, a missing, extra or wrongly typed one raises in the code with the expected signature.
+        `wall_seconds` may lower the sandbox's own limit. All output of the cell has been given to `on_printed` when
+        this returns; what a background process prints between cells appears with the next one.
+        Errors: SandboxGone; whatever `on_printed` raised, or `on_call` but for HostCallFailed. After such an error, or
+        when `run` is cancelled, the sandbox is only good for `close`.
         """
         ...
 
@@ -194,7 +200,8 @@ class Sandbox(Protocol):
     async def changes(self) -> list[FileChange]:
         """What regular files changed since the last call (or since they were put), sorted by path.
 
-        Links, devices, sockets and folders are passed over. Unchanged files (same size, mtime and inode) are not re-read.
+        Links, devices, sockets, folders and names that are no path (`events.paths`) are passed over.
+        Unchanged files (same size, mtime, ctime and inode) are not read again. Errors: SandboxGone.
         """
         ...
 

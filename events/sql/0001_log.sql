@@ -55,23 +55,19 @@ exception when feature_not_supported or invalid_parameter_value then
 end
 $$;
 
-create table fleet.session_heads (
-    session_id     text collate "C"    primary key,
-    seq            integer not null,
+create table fleet.heads (
+    session_id     text collate "C"    not null,
+    agent_id       text collate "C"    not null,
+    version        integer not null,
+    epoch          bigint  not null,
     position       bigint  not null,
     first_position bigint  not null,
-    hash           bytea   not null
-) with (fillfactor = 70);
-comment on table fleet.session_heads is 'One row a session: its newest event, and where its first one is.';
-
-create table fleet.stream_heads (
-    session_id text collate "C"    not null,
-    agent_id   text collate "C"    not null,
-    version    integer not null,
-    epoch      bigint  not null,
+    hash           bytea,
     primary key (session_id, agent_id)
 ) with (fillfactor = 70);
-comment on table fleet.stream_heads is 'One row an agent: its version, and the incarnation that may write.';
+comment on table fleet.heads is
+    'One row a session (agent_id is empty, version is its seq, hash its newest link) and one row an agent: its version and
+     the epoch of the incarnation that may write. Positions: of the newest event, and one not after the first.';
 
 create table fleet.keys (
     session_id text collate "C"    not null,

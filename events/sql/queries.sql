@@ -2,7 +2,7 @@
 
 -- name: append
 -- The batch; parameters and result are described in 0002_append.sql.
-select fleet.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+select fleet.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: read_log
 -- The log after a position.
@@ -16,7 +16,7 @@ select position, session_id, seq, agent_id, version, type, schema_version, recor
        payload_digest, hash
 from fleet.events
 where session_id = $1 and seq > $2 and seq <= $3
-  and position >= (select h.first_position from fleet.session_heads h where h.session_id = $1)
+  and position >= (select h.first_position from fleet.heads h where h.session_id = $1 and h.agent_id = '')
 order by seq limit $4
 
 -- name: read_stream
@@ -25,7 +25,7 @@ select position, session_id, seq, agent_id, version, type, schema_version, recor
        payload_digest, hash
 from fleet.events
 where agent_id = $2 and version > $3 and session_id = $1
-  and position >= (select h.first_position from fleet.session_heads h where h.session_id = $1)
+  and position >= (select h.first_position from fleet.heads h where h.session_id = $1 and h.agent_id = $2)
 order by version limit $4
 
 -- name: head
@@ -34,11 +34,11 @@ select coalesce((select b.last_position from fleet.batches b order by b.last_pos
 
 -- name: session_head
 -- A session's newest event.
-select session_id, seq, position, hash from fleet.session_heads where session_id = $1
+select session_id, version, position, hash from fleet.heads where session_id = $1 and agent_id = ''
 
 -- name: stream_head
 -- An agent's version and epoch.
-select agent_id, version, epoch from fleet.stream_heads where session_id = $1 and agent_id = $2
+select agent_id, version, epoch from fleet.heads where session_id = $1 and agent_id = $2
 
 -- name: read_batches
 -- The chain over commits, after a position.

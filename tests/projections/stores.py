@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -9,6 +11,7 @@ import msgspec
 from events.codec import decode
 from events.ids import AgentId, SessionId
 from events.log import PAGE, EventLog
+from events.read_models import SessionRow, SessionRows
 from events.record import Event, Record
 
 
@@ -41,6 +44,44 @@ class Timeless:
         self, session_id: SessionId, agent_id: AgentId, after: int = 0, limit: int = PAGE
     ) -> list[Record]:
         return [_timeless(record) for record in await self._log.read_stream(session_id, agent_id, after, limit)]
+
+
+class AwaitableRows:
+    """Other session rows, and a way to wait until their checkpoint is where it should be."""
+
+    def __init__(self, rows: SessionRows) -> None:
+        self._rows = rows
+        self._moved = asyncio.Condition()
+
+    async def position(self, name: str) -> int:
+        return await self._rows.position(name)
+
+    async def load(self, ids: Collection[SessionId]) -> dict[SessionId, bytes]:
+        return await self._rows.load(ids)
+
+    async def page(
+        self,
+        limit: int,
+        before: tuple[int, SessionId] | None = None,
+        text: str | None = None,
+        archived: bool = False,
+    ) -> list[SessionRow]:
+        return await self._rows.page(limit, before, text, archived)
+
+    async def reset(self, name: str) -> None:
+        await self._rows.reset(name)
+
+    async def advance(self, name: str, from_position: int, to_position: int, rows: Sequence[SessionRow]) -> bool:
+        done = await self._rows.advance(name, from_position, to_position, rows)
+        async with self._moved:
+            self._moved.notify_all()
+        return done
+
+    async def reached(self, name: str, position: int) -> None:
+        """Return when the checkpoint is at `position` or past it."""
+        async with self._moved:
+            while await self._rows.position(name) < position:
+                await self._moved.wait()
 
 
 def _timeless(record: Record) -> Record:

@@ -38,7 +38,7 @@ def disorder(events: list[Event], seed: int) -> list[Event]:
 
 
 @every_projection
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=SEEDS, data=st.data())
 def test_folding_in_pieces_equals_folding_at_once(projection: Projection[Any], seed: int, data: st.DataObject) -> None:
     events = generate.events(generate.session(seed, turns=3))
@@ -50,7 +50,7 @@ def test_folding_in_pieces_equals_folding_at_once(projection: Projection[Any], s
 
 
 @every_projection
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=SEEDS, part=st.floats(0, 1))
 def test_a_snapshot_and_the_tail_equal_folding_all(projection: Projection[Any], seed: int, part: float) -> None:
     events = generate.events(generate.session(seed, turns=3))
@@ -61,7 +61,7 @@ def test_a_snapshot_and_the_tail_equal_folding_all(projection: Projection[Any], 
 
 
 @every_projection
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=SEEDS)
 def test_no_order_is_refused(projection: Projection[Any], seed: int) -> None:
     events = disorder(generate.events(generate.session(seed, turns=3, unknown=0.1)), seed)

@@ -1,0 +1,1 @@
+"""Language models behind the `Model` port: LiteLLM for any provider, and the built-in offline stand-in."""

@@ -1,0 +1,239 @@
+"""The Ray shell: pools of warm actors that carry many sessions and turns, and the way to them.
+
+A Ray actor is an OS process that takes seconds to start, so there are few and each carries many identities. They are
+detached and named, so gateways come and go; Ray restarts one that dies, and the log says what it owed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+from collections import Counter
+from typing import Any
+
+import msgspec
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from actors.commands import Accepted, Command
+from actors.session_host import RuntimeDefaults, SessionHost, Turns, WorkerLost
+from actors.turn_host import TurnHost
+from actors.turn_run import RunTurn
+from actors.wire import answer, decode_command, decode_turn, encode, failure
+from events.errors import FleetError, StackError
+from events.ids import SessionId, TurnId
+
+CONCURRENCY = 10_000
+"""Calls one actor process takes at once; they wait on the event loop, not in threads."""
+ANSWER_TRIES = 20
+RETRY_SECONDS = 0.5
+PROBE_SECONDS = 5.0
+
+
+class WorkerConfig(msgspec.Struct, frozen=True):
+    """What a worker process needs to know. Secrets come from its environment, not from here."""
+
+    database_url: str
+    home: str
+    sandbox: str = "local"
+    defaults: RuntimeDefaults = RuntimeDefaults()
+    session_actors: int = 1
+    turn_actors: int = 1
+    turn_width: int = 64
+    parallel_calls: int = 16
+    warm_sandboxes: int = 1
+
+
+decode_config = msgspec.msgpack.Decoder(WorkerConfig).decode
+
+
+class TurnActor:
+    """Runs many turns. Plain class; `ray.remote` is applied where the pool is made."""
+
+    def __init__(self, config: bytes, name: str) -> None:
+        self._config = decode_config(config)
+        self._name = name
+        self._host: TurnHost | None = None
+        self._opening = asyncio.Lock()
+
+    async def ready(self) -> str:
+        """Open the log and load the programs, so that the first turn is as quick as the next."""
+        async with self._opening:
+            if self._host is None:
+                from actors.worker import open_turn_host
+
+                self._host = await open_turn_host(self._config, self._name)
+        return self._name
+
+    async def run(self, order: bytes) -> bytes:
+        """Run a turn to its end. Gives b"" or an encoded Failure."""
+        await self.ready()
+        assert self._host is not None
+        try:
+            await self._host.run(decode_turn(order))
+        except FleetError as error:
+            return encode(failure(error))
+        return b""
+
+    async def process_id(self) -> int:
+        return os.getpid()
+
+    async def stop(self, turn_id: str, reason: str) -> bool:
+        return self._host is not None and await self._host.stop(TurnId(turn_id), reason)
+
+    async def running(self, turn_id: str) -> bool:
+        return self._host is not None and TurnId(turn_id) in self._host.running()
+
+
+class SessionActor:
+    """Answers the commands of many sessions."""
+
+    def __init__(self, config: bytes, name: str, turn_actors: list[str], namespace: str) -> None:
+        self._config = decode_config(config)
+        self._name = name
+        self._turn_actors = turn_actors
+        self._namespace = namespace
+        self._host: SessionHost | None = None
+        self._opening = asyncio.Lock()
+
+    async def ready(self) -> str:
+        async with self._opening:
+            if self._host is None:
+                from actors.worker import open_session_host
+
+                turns = RayTurns(self._turn_actors, self._namespace)
+                self._host = await open_session_host(self._config, turns)
+        return self._name
+
+    async def send(self, command: bytes) -> bytes:
+        """An encoded Accepted or Failure."""
+        await self.ready()
+        assert self._host is not None
+        try:
+            return encode(await self._host.send(decode_command(command)))
+        except FleetError as error:
+            return encode(failure(error))
+
+    async def process_id(self) -> int:
+        return os.getpid()
+
+    async def recover(self, session_id: str) -> None:
+        await self.ready()
+        assert self._host is not None
+        await self._host.recover(SessionId(session_id))
+
+
+class RayTurns(Turns):
+    """The turn pool as a session actor sees it: a turn goes to the least loaded worker."""
+
+    def __init__(self, names: list[str], namespace: str) -> None:
+        self._names = names
+        self._namespace = namespace
+        self._handles: dict[str, Any] = {}
+        self._load: Counter[str] = Counter()
+        self._where: dict[TurnId, str] = {}
+
+    def _handle(self, name: str) -> Any:
+        if name not in self._handles:
+            self._handles[name] = ray.get_actor(name, namespace=self._namespace)
+        return self._handles[name]
+
+    async def run(self, turn: RunTurn) -> None:
+        name = self._where.get(turn.turn_id) or min(self._names, key=lambda name: self._load[name])
+        self._where[turn.turn_id] = name
+        self._load[name] += 1
+        try:
+            data = await self._handle(name).run.remote(encode(turn))
+            if data:
+                answer(data)
+        except RayActorError as error:
+            raise WorkerLost(f"worker {name} died") from error
+        finally:
+            self._load[name] -= 1
+            self._where.pop(turn.turn_id, None)
+
+    async def stop(self, turn_id: TurnId, reason: str) -> None:
+        names = [self._where[turn_id]] if turn_id in self._where else self._names
+        for name in names:
+            with contextlib.suppress(RayActorError):
+                await self._handle(name).stop.remote(turn_id, reason)
+
+    async def running(self, turn_id: TurnId) -> bool:
+        for name in self._names:
+            with contextlib.suppress(RayActorError, TimeoutError):
+                async with asyncio.timeout(PROBE_SECONDS):
+                    if await self._handle(name).running.remote(turn_id):
+                        self._where[turn_id] = name
+                        return True
+        return False
+
+
+def start_pools(config: WorkerConfig, namespace: str) -> tuple[list[str], list[str]]:
+    """Make the pools if they are not there; gives the names of session and turn actors. Call `ray.init` first."""
+    turn_names = [f"turns-{index}" for index in range(config.turn_actors)]
+    session_names = [f"sessions-{index}" for index in range(config.session_actors)]
+    data = encode(config)
+
+    def make(cls: type, name: str, *arguments: Any) -> None:
+        handle = (
+            ray.remote(cls)
+            .options(
+                name=name,
+                namespace=namespace,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                max_restarts=-1,
+                max_concurrency=CONCURRENCY,
+            )
+            .remote(data, name, *arguments)
+        )
+        handle.ready.remote()  # warm from now on; who needs it waits
+
+    for name in turn_names:
+        make(TurnActor, name)
+    for name in session_names:
+        make(SessionActor, name, turn_names, namespace)
+    return session_names, turn_names
+
+
+class RayCommands:
+    """`Commands` over the session pool: a session's commands always go to the actor its id hashes to."""
+
+    def __init__(self, session_names: list[str], namespace: str) -> None:
+        self.namespace = namespace
+        self._names = session_names
+        self._handles: dict[str, Any] = {}
+
+    def _handle(self, session_id: str) -> Any:
+        number = int.from_bytes(hashlib.sha256(session_id.encode()).digest()[:4], "big")
+        name = self._names[number % len(self._names)]
+        if name not in self._handles:
+            self._handles[name] = ray.get_actor(name, namespace=self.namespace)
+        return self._handles[name]
+
+    async def ready(self) -> None:
+        """Wait until every session actor has opened the log. Errors: StackError."""
+        try:
+            await asyncio.gather(*(ray.get_actor(n, namespace=self.namespace).ready.remote() for n in self._names))
+        except (RayError, ValueError) as error:
+            raise StackError(f"the session actors do not start: {str(error).strip().splitlines()[-1]}") from error
+
+    async def send(self, command: Command) -> Accepted:
+        """As `Commands.send`. A command whose actor dies is sent again to its successor if repeating it is safe."""
+        data = encode(command)
+        for _ in range(ANSWER_TRIES):
+            try:
+                return answer(await self._handle(command.session_id).send.remote(data))
+            except RayActorError:
+                if getattr(command, "key", None) == "":
+                    raise StackError("the session's process died; look at the session and send again") from None
+                await asyncio.sleep(RETRY_SECONDS)
+        raise StackError("the session's process does not come back; `fleet status` shows the stack")
+
+    async def recover(self, session_id: SessionId) -> None:
+        """Have the session's owner take it up again."""
+        with contextlib.suppress(RayActorError):
+            await self._handle(session_id).recover.remote(session_id)

@@ -1,0 +1,119 @@
+"""What a worker process is made of: log, models, sandboxes and programs, opened from its configuration."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from actors.clock import SystemClock
+from actors.pool import WorkerConfig
+from actors.ports import Model
+from actors.sandboxes.contract import Limits, SandboxProvider
+from actors.sandboxes.warm import WarmProvider
+from actors.session_host import SessionHost, Turns
+from actors.turn_host import TurnHost
+from actors.turn_run import TurnParts
+from events.errors import BadSetting
+from events.postgres_log import PostgresLog
+from events.redact import Redactor
+
+TOOL_THREADS = 512
+SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
+LOG_PATIENCE_SECONDS = 30.0
+
+
+def secrets_in(environment: Mapping[str, str]) -> list[str]:
+    """Values of variables whose names say that they are secret."""
+    return [
+        value for name, value in environment.items() if any(word in name.upper() for word in SECRET_NAMES) and value
+    ]
+
+
+def code_version() -> str:
+    """The installed version of this distribution."""
+    try:
+        return version("fleet")
+    except PackageNotFoundError:
+        return "source"
+
+
+async def open_log(config: WorkerConfig) -> PostgresLog:
+    """The log of this process, with this environment's secrets kept out of it. Errors: LogUnavailable, LogTooNew."""
+
+    redact = Redactor(secrets_in(os.environ))
+    return await PostgresLog.open(config.database_url, redact=redact, patience_seconds=LOG_PATIENCE_SECONDS)
+
+
+def sandbox_provider(kind: str, root: Path) -> SandboxProvider:
+    """The backend of this name. Errors: BadSetting."""
+    match kind:
+        case "local":
+            from actors.sandboxes.local import LocalProvider
+
+            return LocalProvider(root)
+        case "unconfined":
+            from actors.sandboxes.unconfined import UnconfinedProvider
+
+            return UnconfinedProvider(root)
+        case _:
+            raise BadSetting(f"sandbox {kind!r} is not one of local, unconfined; set FLEET_SANDBOX")
+
+
+def plugged_models(environment: Mapping[str, str]) -> Mapping[str, Model]:
+    """The operator's own models by name prefix, from the function FLEET_X_MODELS names (``module:function``)."""
+    name = environment.get("FLEET_X_MODELS", "")
+    if not name:
+        return {}
+    module, _, function = name.partition(":")
+    models: Mapping[str, Model] = getattr(importlib.import_module(module), function)()
+    return models
+
+
+async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
+    """Everything a turn needs, imported and connected."""
+    from actors.models.litellm_model import LiteLLMModel
+    from actors.models.offline.model import OfflineModel
+    from actors.models.router import RoutedModel
+    from actors.programs.run import PROGRAM_VERSION, run_turn
+
+    clock = SystemClock()
+    limits = Limits()
+    inner = sandbox_provider(config.sandbox, Path(config.home) / "workspaces" / name)
+    sandboxes = WarmProvider(inner, spares=config.warm_sandboxes, limits=limits)
+    await sandboxes.fill()
+    return TurnHost(
+        TurnParts(
+            log=await open_log(config),
+            model=RoutedModel(OfflineModel(), LiteLLMModel(clock), plugged_models(os.environ)),
+            sandboxes=sandboxes,
+            clock=clock,
+            program=run_turn,
+            program_version=PROGRAM_VERSION,
+            code_version=code_version(),
+            worker=name,
+            turn_threads=ThreadPoolExecutor(config.turn_width, thread_name_prefix="turn"),
+            tool_threads=ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool"),
+            limits=limits,
+            parallel_calls=config.parallel_calls,
+        )
+    )
+
+
+async def open_session_host(config: WorkerConfig, turns: Turns) -> SessionHost:
+    """The owner of sessions, connected."""
+    from actors.models.providers import check_model
+
+    log = await open_log(config)
+    plugged = plugged_models(os.environ)
+
+    def check(name: str) -> None:
+        if name.partition("/")[0] not in plugged:
+            check_model(name)
+
+    return SessionHost(
+        log, turns, clock=SystemClock(), defaults=config.defaults, check_model=check, snapshots=log.snapshots
+    )
