@@ -28,7 +28,7 @@ CURSOR_PAGE = 500
 WINDOWS_BYTES = 64 << 20
 """For the windows of all sessions together; each may have `WINDOW_BYTES` as long as that fits."""
 WINDOW_LEAST_BYTES = 128 * 1024
-REST_SECONDS = (0.0005, 0.005)
+REST_AFTER_SECONDS, REST_MOST_SECONDS = 0.0005, 0.005
 """After a delivery that took longer than the first, the tail rests as long as it took, up to the second: other requests
 get the loop, and what is committed meanwhile goes out in one write a client instead of several."""
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -205,8 +205,8 @@ class Tail:
             start = clock()
             self._deliver(records)
             took = clock() - start
-            if took > REST_SECONDS[0]:
-                await asyncio.sleep(min(took, REST_SECONDS[1]))
+            if took > REST_AFTER_SECONDS:
+                await asyncio.sleep(min(took, REST_MOST_SECONDS))
         return more
 
     async def _page(self, position: int) -> tuple[list[Record], bool]:
