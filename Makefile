@@ -39,6 +39,8 @@ bench: $(VENV)/complete ## measure Fleet against what exists
 
 docs: $(VENV)/complete ## write the parts of docs/ that come from the code
 	@$(BIN)/python -m fleet.config docs/settings.md
+	@$(BIN)/python -m fleet.cli.docs docs/cli.md
+	@$(BIN)/python -m gateway.openapi --markdown > docs/api.md
 
 constraints: ## pin the newest versions that pyproject.toml allows
 	@rm -rf .pins && mkdir .pins

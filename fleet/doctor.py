@@ -105,8 +105,12 @@ async def _python(_: Settings) -> Finding:
 async def _packages(_: Settings) -> Finding:
     from packaging.requirements import Requirement
 
+    try:
+        requirements = metadata.requires("fleet") or []
+    except metadata.PackageNotFoundError:
+        return Finding("warn", "this is a source tree that is not installed", "make install")
     missing = []
-    for text in metadata.requires("fleet") or []:
+    for text in requirements:
         needed = Requirement(text)
         if needed.marker and not needed.marker.evaluate({"extra": ""}):
             continue
