@@ -104,7 +104,7 @@ class Workflow(dspy.Module):
     def files(self):
         import os
         for folder, folders, names in os.walk("."):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            folders.sort()
             for name in sorted(names):
                 path = os.path.relpath(os.path.join(folder, name), ".")
                 if os.path.isfile(path) and not os.path.islink(path):

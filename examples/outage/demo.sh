@@ -1,20 +1,22 @@
 #!/bin/sh
 # `make demo`: asks which of four services failed first, on a stack of its own that is gone afterwards. $1: folder of fleet.
 set -eu
-here=$(dirname "$0")
-bin=$1
+here=$(cd "$(dirname "$0")" && pwd)
+bin=$(cd "$1" && pwd)
+work="$PWD/.demo/outage"
 export FLEET_HOME="$PWD/.demo/home"
 trap '"$bin/fleet" down >/dev/null 2>&1 || true' EXIT
 trap 'exit 130' INT TERM
 
-"$bin/python" "$here/generate.py" .demo/outage/logs
+mkdir -p "$work" && cd "$work"
+"$bin/python" "$here/generate.py" logs
 echo
-echo "\$ fleet ask --attach .demo/outage/logs \"$(cat "$here/question.txt")\""
-"$bin/fleet" ask --attach .demo/outage/logs "$(cat "$here/question.txt")"
+echo "\$ fleet ask --attach logs \"$(cat "$here/question.txt")\""
+"$bin/fleet" ask --attach logs "$(cat "$here/question.txt")"
 
 cat <<END
 
 Nothing of it is lost. To look again:
-  export FLEET_HOME=$FLEET_HOME PATH=$PWD/$bin:\$PATH
-  fleet up && fleet sessions && fleet tui
+  export FLEET_HOME=$FLEET_HOME PATH=$bin:\$PATH
+  fleet up && fleet show last --cells
 END

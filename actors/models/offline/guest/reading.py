@@ -22,12 +22,12 @@ CODE = (".py", ".js", ".ts", ".c", ".h", ".cpp", ".go", ".rs", ".java", ".rb", "
 
 
 def files(root="."):
-    """Paths of the regular files below the working directory, hidden ones left out, in order."""
+    """Paths of the regular files below the working directory, in order."""
     for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders.sort()
         for name in sorted(names):
             path = os.path.relpath(os.path.join(folder, name), root)
-            if not name.startswith(".") and os.path.isfile(path) and not os.path.islink(path):
+            if os.path.isfile(path) and not os.path.islink(path):
                 yield path.replace(os.sep, "/")
 
 
