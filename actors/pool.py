@@ -44,6 +44,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     turn_width: int = 64
     parallel_calls: int = 16
     warm_sandboxes: int = 1
+    api_base: str | None = None
 
 
 decode_config = msgspec.msgpack.Decoder(WorkerConfig).decode
@@ -69,9 +70,9 @@ class TurnActor:
 
     async def run(self, order: bytes) -> bytes:
         """Run a turn to its end. Gives b"" or an encoded Failure."""
-        await self.ready()
-        assert self._host is not None
         try:
+            await self.ready()
+            assert self._host is not None
             await self._host.run(decode_turn(order))
         except FleetError as error:
             return encode(failure(error))
@@ -109,9 +110,9 @@ class SessionActor:
 
     async def send(self, command: bytes) -> bytes:
         """An encoded Accepted or Failure."""
-        await self.ready()
-        assert self._host is not None
         try:
+            await self.ready()
+            assert self._host is not None
             return encode(await self._host.send(decode_command(command)))
         except FleetError as error:
             return encode(failure(error))

@@ -249,8 +249,9 @@ class SessionHost:
                 await self._end_lost(live, turn_id, "the process that ran it died")
             else:
                 await self._work(await self._order(live, submitted))
-        except FleetError as error:
-            await self._end_lost(live, turn_id, str(error))
+        except Exception as error:  # whatever it is, the turn gets an end: nobody else will give it one
+            reason = str(error) if isinstance(error, FleetError) else f"{type(error).__name__}: {error}"
+            await self._end_lost(live, turn_id, reason)
         finally:
             live.task, live.dispatched = None, None
             async with live.lock:

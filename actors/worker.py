@@ -88,7 +88,9 @@ async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
     return TurnHost(
         TurnParts(
             log=await open_log(config),
-            model=RoutedModel(OfflineModel(), LiteLLMModel(clock), plugged_models(os.environ)),
+            model=RoutedModel(
+                OfflineModel(), LiteLLMModel(clock, api_base=config.api_base), plugged_models(os.environ)
+            ),
             sandboxes=sandboxes,
             clock=clock,
             program=run_turn,

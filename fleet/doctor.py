@@ -196,8 +196,6 @@ async def _isolation(settings: Settings) -> Finding:
 async def _sandbox(settings: Settings) -> Finding:
     if settings.sandbox == "unconfined":
         return Finding("warn", "unconfined: generated code can do all you can", "unset FLEET_SANDBOX to isolate it")
-    if settings.sandbox == "daytona" and not os.environ.get("DAYTONA_API_KEY"):
-        return Finding("fail", "daytona without a key", "set DAYTONA_API_KEY, or unset FLEET_SANDBOX")
     return Finding("ok", settings.sandbox)
 
 

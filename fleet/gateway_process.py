@@ -124,6 +124,7 @@ def worker_config(bootstrap: Bootstrap) -> WorkerConfig:
         turn_actors=settings.pools.turn_actors,
         turn_width=settings.pools.turn_width,
         parallel_calls=settings.max_parallel_model_calls,
+        api_base=settings.api_base,
     )
 
 

@@ -121,7 +121,7 @@ SETTINGS: tuple[Setting, ...] = (
         variable="FLEET_SANDBOX",
         doc="Where generated code runs; `unconfined` isolates nothing and is recorded.",
         default="local",
-        choices=("local", "unconfined", "daytona"),
+        choices=("local", "unconfined"),
         personal=True,
     ),
     Setting(

@@ -66,14 +66,16 @@ def warm_up() -> Any:
 
 
 class LiteLLMModel:
-    """The `Model` port over LiteLLM. Keys and bases come from the usual provider variables."""
+    """The `Model` port over LiteLLM. Keys and bases come from the providers' variables; `api_base` overrides the base."""
 
     def __init__(
         self,
         clock: Clock,
         limits: CallLimits = LIMITS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        api_base: str | None = None,
     ) -> None:
+        self._api_base = api_base
         self._clock = clock
         self._limits = limits
         self._sleep = sleep
@@ -84,7 +86,7 @@ class LiteLLMModel:
         litellm = await self._ready()
         attempt = 1
         while True:
-            call = _Call(litellm, request, on_delta, self._limits)
+            call = _Call(litellm, request, on_delta, self._limits, self._api_base)
             try:
                 return msgspec.structs.replace(await call.run(), attempts=attempt)
             except asyncio.CancelledError:
@@ -125,8 +127,11 @@ class LiteLLMModel:
 class _Call:
     """One attempt."""
 
-    def __init__(self, litellm: Any, request: ModelRequest, on_delta: OnDelta, limits: CallLimits) -> None:
+    def __init__(
+        self, litellm: Any, request: ModelRequest, on_delta: OnDelta, limits: CallLimits, api_base: str | None
+    ) -> None:
         self._litellm = litellm
+        self._base = {"api_base": api_base} if api_base else {}
         self._request = request
         self._on_delta = on_delta
         self._limits = limits
@@ -148,6 +153,7 @@ class _Call:
                     num_retries=0,
                     max_retries=0,
                     timeout=self._limits.first_byte_seconds + self._limits.idle_seconds,
+                    **self._base,
                     **self._request.params,
                 )
                 loop = asyncio.get_running_loop()

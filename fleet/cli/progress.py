@@ -126,7 +126,8 @@ class Progress:
         if isinstance(fact, effects.CellStarted):
             cell = self._cells[fact.cell_id] = _Cell(f"cell {fact.ordinal}")
             self._running = f"running {cell.name}"
-            return [f"{cell.name}: {code_line(fact.code.text)}"]
+            said = fact.reasoning.text.strip() if fact.reasoning else ""
+            return [f"{cell.name}: {short(said) if said else code_line(fact.code.text)}"]
         cell = self._cells.setdefault(fact.cell_id, _Cell("cell"))
         if isinstance(fact, effects.CellPrinted):
             return self._printed(cell, fact.text)

@@ -54,13 +54,13 @@ async def test_each_thing_that_is_wrong_comes_with_what_to_do(home: Path, monkey
     results = await examine(
         home,
         FLEET_MODEL="openai/gpt-5",
-        FLEET_SANDBOX="daytona",
+        FLEET_SANDBOX="unconfined",
         FLEET_DATABASE_URL="postgresql://nobody@127.0.0.1:1/x",
     )
     assert "did you mean 'FLEET_MODEL'?" in results["environment"].detail
     assert results["home"].todo == f"chmod -R go-rwx {home}"
     assert results["model"].todo.startswith("set OPENAI_API_KEY")
-    assert "DAYTONA_API_KEY" in results["sandbox"].todo
+    assert "unset FLEET_SANDBOX" in results["sandbox"].todo
     assert "check FLEET_DATABASE_URL" in results["postgres"].todo
     assert "`fleet up` starts it again" in results["ray"].todo
     assert results["stack"].detail == "postgres died, ray died, gateway died"
