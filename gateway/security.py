@@ -21,6 +21,7 @@ OPEN_PATHS = frozenset({"/v1/health"})
 """Answered without a token (and then without details)."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 RESPONSE_HEADERS = {
+    "Server": "fleet",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -114,7 +115,8 @@ def guard(settings: Settings) -> Middleware:
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """On every response: nothing here is a page, may be guessed to be one, or is to be kept by a cache."""
     for name, value in RESPONSE_HEADERS.items():
-        response.headers.setdefault(name, value)
+        if name not in response.headers or name == hdrs.SERVER:
+            response.headers[name] = value
     if (origin := request.headers.get(hdrs.ORIGIN)) is not None and response.status not in (401, 403, 421):
         response.headers["Access-Control-Allow-Origin"] = origin
         response.headers["Vary"] = "Origin"

@@ -16,8 +16,8 @@ class Stream(asyncio.Protocol):
     """A client at `seq`, the last event it was given; use from one event loop.
 
     It takes over the transport from the HTTP server once the headers are out, so a connection costs this object and its
-    socket: no task, no request, no parser. `until` names the turn after whose end the stream is over; `chunked` is
-    false for HTTP/1.0. `on_lost` is called when the connection is gone, whoever ended it.
+    socket: no task, no request, no parser. The stream is over after event `last`, or after the end of the turn `until`
+    names; `chunked` is false for HTTP/1.0. `on_lost` is called when the connection is gone, whoever ended it.
     """
 
     __slots__ = (
@@ -30,13 +30,15 @@ class Stream(asyncio.Protocol):
         "chunked",
         "ended",
         "gone",
+        "last",
         "on_lost",
         "seq",
         "until",
     )
 
-    def __init__(self, seq: int, *, until: str = "", chunked: bool = True) -> None:
+    def __init__(self, seq: int, *, last: int | None = None, until: str = "", chunked: bool = True) -> None:
         self.seq = seq
+        self.last = last
         self.until = until
         self.chunked = chunked
         self.ended = False
@@ -125,9 +127,11 @@ class Stream(asyncio.Protocol):
         return True
 
     def take(self, batch: Batch) -> bool:
-        """Write what is new of a batch. False: the turn this stream waits for has ended, there is no more to come."""
+        """Write what is new of a batch. False: the stream has what it asked for, there is no more to come."""
         end = batch.ends.get(self.until, 0)
         last = end or batch.last
+        if self.last is not None and self.last <= last:
+            end = last = self.last
         if last > self.seq:
             self.write(batch.part(self.seq, last))
             self.seq = last

@@ -112,7 +112,7 @@ class Tail:
         self._end_all(b"")
 
     def add(self, session_id: SessionId, stream: Stream) -> None:
-        """Write the session's events after `stream.seq` to the stream as they come, until it is over."""
+        """Write the session's events after `stream.seq` to the stream, and those that come, until it is over."""
         if self._closed or stream.gone:
             stream.end()
             return
@@ -151,6 +151,9 @@ class Tail:
     async def _read_on(self, channel: Channel, stream: Stream) -> None:
         short = False  # whether the log had nothing more, with the channel there before it was asked
         while not stream.over:
+            if stream.last is not None and stream.seq >= stream.last:
+                stream.end()
+                return
             head = channel.window.head
             if stream.seq >= head and (head or short):
                 channel.live[stream] = None

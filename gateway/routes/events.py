@@ -7,7 +7,7 @@ import socket
 
 from aiohttp import hdrs, web
 
-from events.errors import FleetError, NoSuchSeq
+from events.errors import NoSuchSeq
 from events.ids import AgentId, SessionId, TurnId
 from events.log import EventLog
 from gateway import api
@@ -21,10 +21,8 @@ from gateway.ports import (
     session_id_of,
     turn_id_of,
 )
-from gateway.problems import problem_of
 from gateway.stream import Stream
-from gateway.tail import CURSOR_PAGE, heartbeat
-from gateway.window import make_batches
+from gateway.tail import heartbeat
 from projections.history import find_turn
 
 SEND_BUFFER_BYTES = 256 * 1024
@@ -52,26 +50,24 @@ async def events(request: web.Request) -> web.StreamResponse:
     known = request.query.get("log") or request.headers.get(api.HEADER_LOG, "")
     incarnation = await gateway.log.incarnation()
     if known and known != incarnation:
-        response, stream = await _open(request, after, None, incarnation)
+        response, stream = await _open(request, after, None, None, incarnation)
         stream.end(chunk(named_frame("reset", api.Reset(incarnation))))
         return response
     head = await head_of(gateway, session_id)
     if after > head.seq:
         raise NoSuchSeq(after, head.seq)
     over = until is not None and await _ended_before(gateway.log, session_id, until, after)
-    response, stream = await _open(request, after, until, incarnation)
+    response, stream = await _open(request, after, None if follow else head.seq, until, incarnation)
     stream.write(chunk(b"retry: %d\n\n%b" % (gateway.settings.retry_ms, heartbeat(head.seq, incarnation))))
     if over:
         stream.end()
-    elif follow:
-        gateway.tail.add(session_id, stream)
     else:
-        await _past(gateway.log, session_id, stream, head.seq)
+        gateway.tail.add(session_id, stream)
     return response
 
 
 async def _open(
-    request: web.Request, after: int, until: TurnId | None, incarnation: str
+    request: web.Request, after: int, last: int | None, until: TurnId | None, incarnation: str
 ) -> tuple[web.StreamResponse, Stream]:
     """Send the headers and take the connection out of the HTTP server's hands."""
     response = web.StreamResponse(
@@ -88,7 +84,7 @@ async def _open(
     if transport is None:
         raise ConnectionResetError("the client hung up")
     chunked = response.headers.get(hdrs.TRANSFER_ENCODING) == "chunked"
-    stream = Stream(after, until=until or "", chunked=chunked)
+    stream = Stream(after, last=last, until=until or "", chunked=chunked)
     stream.take_over(transport)
     server.transport = None  # so that it does not close what is no longer its own
     server.connection_lost(None)
@@ -115,20 +111,6 @@ def _free_when_half_open(sock: socket.socket | None, seconds: float) -> None:
     for level, option, value in options:
         with contextlib.suppress(OSError):
             sock.setsockopt(level, option, value)
-
-
-async def _past(log: EventLog, session_id: SessionId, stream: Stream, head: int) -> None:
-    """Everything up to `head`, then no more."""
-    parting = b""
-    try:
-        going = True
-        while going and stream.seq < head and not stream.over:
-            for batch in make_batches(await log.read_session(session_id, stream.seq, head, CURSOR_PAGE)):
-                going = going and stream.take(batch)
-                await stream.drain()
-    except FleetError as error:
-        parting = chunk(named_frame("problem", problem_of(error)))
-    stream.end(parting)
 
 
 async def _ended_before(log: EventLog, session_id: SessionId, turn_id: TurnId, after: int) -> bool:
