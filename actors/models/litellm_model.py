@@ -66,7 +66,7 @@ def warm_up() -> Any:
 
 
 class LiteLLMModel:
-    """The `Model` port over LiteLLM. Keys and bases come from the providers' variables; `api_base` overrides the base."""
+    """The `Model` port over LiteLLM. Keys and bases come from provider variables; `api_base` overrides the base."""
 
     def __init__(
         self,
