@@ -15,20 +15,22 @@ select position, session_id, seq, agent_id, version, type, schema_version, recor
 from fleet.events where position > $1 order by position limit $2
 
 -- name: read_session
--- A session's events after a seq, up to a seq. The first position keeps partitions older than the session closed.
+-- A session's events after a seq, up to a seq. The first position keeps partitions older than the session closed; the
+-- page's end is said as a seq too, because seqs are dense and a bare limit lets the planner sort all that follows.
 select position, session_id, seq, agent_id, version, type, schema_version, recorded_at, causation, payload,
        payload_digest, hash
 from fleet.events
-where session_id = $1 and seq > $2 and seq <= $3
+where session_id = $1 and seq > $2 and seq <= least($3::bigint, $2::bigint + $4::bigint)
   and position >= (select h.first_position from fleet.heads h where h.session_id = $1 and h.agent_id = '')
 order by seq limit $4
 
 -- name: read_stream
--- An agent's events after a version.
+-- An agent's events after a version. The index on the agent's versions is the one to use: without statistics the planner
+-- would read the whole session, so the session is compared in a form that its index cannot serve.
 select position, session_id, seq, agent_id, version, type, schema_version, recorded_at, causation, payload,
        payload_digest, hash
 from fleet.events
-where agent_id = $2 and version > $3 and session_id = $1
+where agent_id = $2 and version > $3 and version <= $3::bigint + $4::bigint and session_id || '' = $1
   and position >= (select h.first_position from fleet.heads h where h.session_id = $1 and h.agent_id = $2)
 order by version limit $4
 
