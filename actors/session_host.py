@@ -323,6 +323,10 @@ class SessionHost:
             if live.task is None and not live.lock.locked() and now - live.used_at > IDLE_SECONDS:
                 del self._live[session_id]
 
+    def resident(self) -> list[SessionId]:
+        """The sessions in memory now."""
+        return list(self._live)
+
     async def close(self) -> None:
         """Stop watching turns; they run on where they are."""
         tasks = [live.task for live in self._live.values() if live.task is not None]
