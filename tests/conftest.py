@@ -15,9 +15,14 @@ from uuid import uuid4
 import asyncpg
 import psutil
 import pytest
+from hypothesis import settings
 
 from fleet import postgres, ray_node
 from fleet.installations import Installation, installations
+
+# How long an example takes says more about the machine's other work than about the code.
+settings.register_profile("fleet", deadline=None)
+settings.load_profile("fleet")
 
 # Every process the run starts inherits this, so it is found even after the process between has died.
 _MARK = "FLEET_X_TEST_RUN"

@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Self
 
 LEAVING = (signal.SIGTERM, signal.SIGHUP)
+AGAIN_SECONDS = 3.0
+"""A cancellation can be lost in a library that waits for two things at once; after this long it is sent again."""
 
 
 class Interrupts:
@@ -22,6 +24,7 @@ class Interrupts:
         self.first: Callable[[], None] | None = None
         self.left = False
         self._task: asyncio.Task[object] | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -33,6 +36,8 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._again is not None:
+            self._again.cancel()
         if threading.current_thread() is threading.main_thread():
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, *LEAVING):
@@ -50,4 +55,9 @@ class Interrupts:
         """Give up the task."""
         if self._task is not None and not self.left:  # once: what is tidied up then must not be cut short
             self.left = True
-            self._task.cancel()
+            self._cancel()
+
+    def _cancel(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        self._again = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._cancel)

@@ -220,12 +220,13 @@ def test_binary_empty_and_odd_files_do_not_stop_it(answer: Answer, workspace: Pa
     (workspace / "empty.txt").touch()
     (workspace / "latin.txt").write_bytes("Zürich hält die Schlüssel\n".encode("latin-1"))
     (workspace / "wide.txt").write_text("the needle lies here\n", encoding="utf-16")
-    (workspace / ".hidden").write_text("needle")
+    (workspace / ".hidden").mkdir()
+    (workspace / ".hidden" / "note.txt").write_text("a needle that was attached on purpose\n")
     (workspace / "with space.txt").write_text("a needle in a name\n")
     found = answer("Where is the needle?")
     assert "wide.txt:1: the needle lies here" in found.answer
     assert "with space.txt:1" in found.answer
-    assert ".hidden" not in found.answer
+    assert ".hidden/note.txt:1" in found.answer
 
 
 # Routes and requests
