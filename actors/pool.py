@@ -127,22 +127,35 @@ class SessionActor:
 
 
 class RayTurns(Turns):
-    """The turn pool as a session actor sees it: a turn goes to the least loaded worker."""
+    """The turn pool as a session actor sees it: a turn goes to the least loaded worker that has ever been ready.
+
+    Until one has, turns wait for the first, which is started before the others.
+    """
 
     def __init__(self, names: list[str], namespace: str) -> None:
         self._names = names
         self._namespace = namespace
         self._handles: dict[str, Any] = {}
+        self._asked: dict[str, asyncio.Future[Any]] = {}
         self._load: Counter[str] = Counter()
         self._where: dict[TurnId, str] = {}
 
     def _handle(self, name: str) -> Any:
+        """Errors: ValueError while there is no such worker yet."""
         if name not in self._handles:
             self._handles[name] = ray.get_actor(name, namespace=self._namespace)
         return self._handles[name]
 
+    def _ready(self, name: str) -> bool:
+        asked = self._asked.get(name)
+        if asked is None or (asked.done() and asked.exception() is not None):
+            with contextlib.suppress(ValueError):
+                asked = self._asked[name] = asyncio.ensure_future(_answer(self._handle(name).ready.remote()))
+        return asked is not None and asked.done() and asked.exception() is None
+
     async def run(self, turn: RunTurn) -> None:
-        name = self._where.get(turn.turn_id) or min(self._names, key=lambda name: self._load[name])
+        ready = [name for name in self._names if self._ready(name)] or self._names[:1]
+        name = self._where.get(turn.turn_id) or min(ready, key=lambda name: self._load[name])
         self._where[turn.turn_id] = name
         self._load[name] += 1
         try:
@@ -158,12 +171,12 @@ class RayTurns(Turns):
     async def stop(self, turn_id: TurnId, reason: str) -> None:
         names = [self._where[turn_id]] if turn_id in self._where else self._names
         for name in names:
-            with contextlib.suppress(RayActorError):
+            with contextlib.suppress(RayActorError, ValueError):
                 await self._handle(name).stop.remote(turn_id, reason)
 
     async def running(self, turn_id: TurnId) -> bool:
         for name in self._names:
-            with contextlib.suppress(RayActorError, TimeoutError):
+            with contextlib.suppress(RayActorError, TimeoutError, ValueError):
                 async with asyncio.timeout(PROBE_SECONDS):
                     if await self._handle(name).running.remote(turn_id):
                         self._where[turn_id] = name
@@ -171,33 +184,49 @@ class RayTurns(Turns):
         return False
 
 
-def start_pools(config: WorkerConfig, namespace: str) -> tuple[list[str], list[str]]:
-    """Make the pools if they are not there; gives the names of session and turn actors. Call `ray.init` first."""
-    turn_names = [f"turns-{index}" for index in range(config.turn_actors)]
-    session_names = [f"sessions-{index}" for index in range(config.session_actors)]
-    data = encode(config)
+async def _answer(call: Any) -> Any:
+    return await call
 
-    def make(cls: type, name: str, *arguments: Any) -> None:
+
+class Pools:
+    """Makes the actors that are not there yet. Call `ray.init` first."""
+
+    def __init__(self, config: WorkerConfig, namespace: str) -> None:
+        self.session_names = [f"sessions-{index}" for index in range(config.session_actors)]
+        self.turn_names = [f"turns-{index}" for index in range(config.turn_actors)]
+        self._data = encode(config)
+        self._namespace = namespace
+
+    def start(self) -> None:
+        """What the first turn needs: the session actors and one turn actor, warm from now on; who needs them waits."""
+        self._make(TurnActor, self.turn_names[0])
+        for name in self.session_names:
+            self._make(SessionActor, name, self.turn_names, self._namespace)
+
+    async def complete(self) -> None:
+        """The other turn actors, once the first is ready: on few CPUs they would only keep it from its start."""
+        with contextlib.suppress(RayError):
+            await self._make(TurnActor, self.turn_names[0])
+        for name in self.turn_names[1:]:
+            with contextlib.suppress(RayError):
+                await self._make(TurnActor, name)
+
+    def _make(self, cls: type, name: str, *arguments: Any) -> Any:
+        """A call that ends when the actor is ready."""
         handle = (
             ray.remote(cls)
             .options(
                 name=name,
-                namespace=namespace,
+                namespace=self._namespace,
                 lifetime="detached",
                 get_if_exists=True,
                 num_cpus=0,
                 max_restarts=-1,
                 max_concurrency=CONCURRENCY,
             )
-            .remote(data, name, *arguments)
+            .remote(self._data, name, *arguments)
         )
-        handle.ready.remote()  # warm from now on; who needs it waits
-
-    for name in turn_names:
-        make(TurnActor, name)
-    for name in session_names:
-        make(SessionActor, name, turn_names, namespace)
-    return session_names, turn_names
+        return handle.ready.remote()
 
 
 class RayCommands:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,13 @@ from fleet import paths, processes
 from fleet.config import Settings
 from fleet.processes import ProcessRef
 
-if TYPE_CHECKING:  # they import ray, which reads its environment when it is imported: after `ray_node.connect` set it
+if TYPE_CHECKING:  # imported by `preload`
     from actors.pool import RayCommands, WorkerConfig
     from events.postgres_log import PostgresLog
 
 NAMESPACE = "fleet"
 BOOTSTRAP_SECONDS = 120.0
+PRELOAD = ("actors.worker", "events.migrations", "gateway.app", "projections.runner", "projections.session_list")
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +64,7 @@ async def main(bootstrap: Bootstrap) -> None:
 
     ray_node.connect(bootstrap.ray_address, NAMESPACE, bootstrap.settings.home if bootstrap.local_ray else None)
 
-    from actors.pool import RayCommands, start_pools
+    from actors.pool import Pools, RayCommands
     from actors.worker import code_version, open_log
     from gateway.app import make_app, serve
     from gateway.settings import Settings as GatewaySettings
@@ -70,8 +72,9 @@ async def main(bootstrap: Bootstrap) -> None:
 
     config = worker_config(bootstrap)
     await migrate(config.database_url)
-    session_names, _ = start_pools(config, NAMESPACE)
-    commands = RayCommands(session_names, NAMESPACE)
+    pools = Pools(config, NAMESPACE)
+    pools.start()
+    commands = RayCommands(pools.session_names, NAMESPACE)
     log = await open_log(config)
     try:
         await commands.ready()
@@ -89,11 +92,12 @@ async def main(bootstrap: Bootstrap) -> None:
         async with serve(app, bootstrap.host, bootstrap.port) as (_, port):
             runner = asyncio.create_task(SessionRunner(log, log.session_rows).run())
             recovery = asyncio.create_task(recover(log, commands))
+            completion = asyncio.create_task(pools.complete())
             announce(bootstrap, port)
             await stopped.wait()
-            for task in (runner, recovery):
+            for task in (runner, recovery, completion):
                 task.cancel()
-            await asyncio.gather(runner, recovery, return_exceptions=True)
+            await asyncio.gather(runner, recovery, completion, return_exceptions=True)
     finally:
         await log.close()
 
@@ -142,10 +146,9 @@ async def recover(log: PostgresLog, commands: RayCommands) -> None:
 
 
 def preload() -> None:
-    """Import what `main` needs, ahead of time."""
-    import asyncpg  # noqa: F401
-
-    import projections.runner  # noqa: F401
+    """Import what `main` needs while PostgreSQL and Ray still start; the environment is Ray's already."""
+    for name in PRELOAD:
+        import_module(name)
 
 
 def announce(bootstrap: Bootstrap, port: int) -> None:

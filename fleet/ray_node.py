@@ -116,6 +116,7 @@ async def start(
                 "enable_worker_prestart": True,
                 "prestart_worker_first_driver": False,
                 "preload_python_modules": list(preload),
+                "enable_metrics_collection": False,
                 # A dead process is noticed in about 5 s instead of 16; one that is only slow has 25 s.
                 "health_check_initial_delay_ms": 2_000,
                 "health_check_period_ms": 1_000,
@@ -192,7 +193,8 @@ def driver_environment(home: Path) -> dict[str, str]:
 def connect(address: str, namespace: str, home: Path | None = None) -> None:
     """Make this process a driver of the cluster at `address`; `home` where that is this FLEET_HOME's own head.
 
-    Call it before anything else imports ray: the token is read then. Raises `StackError` where nothing answers.
+    Where the environment does not name the token yet, call it before anything imports ray, which reads it then. Raises
+    `StackError` where nothing answers.
     """
     os.environ.update(driver_environment(home) if home else ENVIRONMENT)
     import ray

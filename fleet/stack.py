@@ -28,7 +28,8 @@ GATEWAY_SECONDS = 60.0
 LOCK_SECONDS = 180.0
 STOP_SECONDS = 10.0
 GATEWAY_MODULE = "fleet.gateway_process"
-PRELOAD: tuple[str, ...] = ("dspy", "asyncpg")
+PRELOAD: tuple[str, ...] = ("actors.worker",)
+"""What every worker needs. DSPy is not in it: only turn actors need it, and it takes longer than all the rest."""
 
 
 PartName = Literal["postgres", "ray", "gateway"]

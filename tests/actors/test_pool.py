@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from actors.commands import CancelTurn, CreateSession, SubmitTurn
-from actors.pool import RayCommands, WorkerConfig, start_pools
+from actors.pool import Pools, RayCommands, WorkerConfig
 from actors.session_host import RuntimeDefaults
 from events.errors import KeyReused, NoSuchSession
 from events.ids import SessionId, make_id
@@ -56,11 +56,12 @@ async def commands(ray_here: Any, database_url: str, tmp_path: Path) -> AsyncIte
     namespace = tmp_path.name
     defaults = RuntimeDefaults("direct", "patient/0", "patient/0")
     config = WorkerConfig(database_url, str(tmp_path), sandbox="local", defaults=defaults, warm_sandboxes=0)
-    session_names, turn_names = start_pools(config, namespace)
-    found = RayCommands(session_names, namespace)
+    pools = Pools(config, namespace)
+    pools.start()
+    found = RayCommands(pools.session_names, namespace)
     await found.ready()
     yield found
-    for name in (*session_names, *turn_names):
+    for name in (*pools.session_names, *pools.turn_names):
         ray_here.kill(ray_here.get_actor(name, namespace=namespace))
 
 
