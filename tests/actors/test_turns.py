@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from events.memory_log import MemoryLog
 
 from actors.commands import AttachFile, CancelTurn, CreateSession, StopAgent, SubmitTurn
 from actors.ports import (
@@ -37,6 +36,7 @@ from events.errors import KeyReused, NoSuchAgent, NoSuchTurn
 from events.files import FileWritten
 from events.ids import AgentId, SessionId, TurnId
 from events.log import Append, EventLog
+from events.memory_log import MemoryLog
 from events.record import Event
 from events.turn import BudgetExhausted, TurnCancelled, TurnCompleted, TurnFailed
 from events.values import Budget, FileRef
