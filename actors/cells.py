@@ -216,6 +216,9 @@ class Cells:
             if scope.losses >= LOSSES_LIMIT:
                 raise
         finally:
+            if result.status == "interrupted" and not result.usage.wall_seconds:
+                usage = CellUsage(wall_seconds=self._clock.monotonic() - began)
+                result = msgspec.structs.replace(result, usage=usage)
             for stream in streams.values():
                 stream.close()
             output = "".join(parts)

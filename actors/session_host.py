@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -31,10 +31,10 @@ from actors.live_session import LiveSession
 from actors.ports import Clock
 from actors.session import FOLDED_TYPES, SessionState
 from actors.texts import load_text, store_text
-from actors.turn_run import RunTurn
+from actors.turn_run import RunTurn, describe_failure
 from events.catalogue import Fact
 from events.codec import decode
-from events.errors import FleetError, KeyReused, LogUnavailable, NoSuchAgent, NoSuchTurn
+from events.errors import FleetError, KeyReused, LogUnavailable, NoSuchAgent, NoSuchTurn, StorageFull
 from events.ids import TURN, AgentId, SessionId, TurnId, make_id
 from events.log import Append, Appended, Conflict, Duplicate, EventLog, KeyClash
 from events.read_models import Snapshots
@@ -48,6 +48,7 @@ CONFLICT_TRIES = 5
 STOP_SECONDS = 5.0
 WORKER_TRIES = 60
 WORKER_RETRY_SECONDS = 0.5
+LOG_RETRY_SECONDS = 0.5
 """A worker process that died is back after a few seconds."""
 
 _command_bytes = msgspec.json.Encoder(order="deterministic").encode
@@ -245,19 +246,31 @@ class SessionHost:
     async def _run(self, live: LiveSession, submitted: TurnSubmitted) -> None:
         turn_id = submitted.turn_id
         try:
-            if live.state.running == turn_id and not await self._turns.running(turn_id):
-                await self._end_lost(live, turn_id, "the process that ran it died")
-            else:
-                await self._work(await self._order(live, submitted))
-        except Exception as error:  # whatever it is, the turn gets an end: nobody else will give it one
-            reason = str(error) if isinstance(error, FleetError) else f"{type(error).__name__}: {error}"
-            await self._end_lost(live, turn_id, reason)
+            try:
+                if live.state.running == turn_id and not await self._turns.running(turn_id):
+                    await self._end_lost(live, turn_id, "the process that ran it died")
+                else:
+                    await self._work(await self._order(live, submitted))
+            except Exception as error:  # whatever it was, the turn must end and the next one be run
+                await self._end_lost(live, turn_id, describe_failure(error)[1])
+            await self._patiently(lambda: self._sync(live))
         finally:
             live.task, live.dispatched = None, None
-            async with live.lock:
-                await live.sync()
-            if not live.state.queue or live.state.queue[0].turn_id != turn_id:
-                self._dispatch(live)
+        if not live.state.queue or live.state.queue[0].turn_id != turn_id:
+            self._dispatch(live)
+
+    async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Do it however long the log is away: nobody else will, and nobody would be told."""
+        while True:
+            try:
+                return await step()
+            except (LogUnavailable, StorageFull):
+                await asyncio.sleep(LOG_RETRY_SECONDS)
+
+    @staticmethod
+    async def _sync(live: LiveSession) -> None:
+        async with live.lock:
+            await live.sync()
 
     async def _work(self, order: RunTurn) -> None:
         """Have a worker run it; one that dies before it recorded anything costs only another try."""
@@ -290,15 +303,18 @@ class SessionHost:
 
     async def _end_lost(self, live: LiveSession, turn_id: TurnId, why: str) -> None:
         """Record the end of a turn whose worker cannot, unless it has one: a higher epoch fences the old worker."""
+        await self._patiently(lambda: self._record_lost(live, turn_id, why))
+
+    async def _record_lost(self, live: LiveSession, turn_id: TurnId, why: str) -> None:
         session_id, agent_id = live.state.session_id, AgentId(turn_id)
         async with live.lock:
             await live.sync()
-            if not any(turn.turn_id == turn_id for turn in live.state.queue):
-                return
-            head = await self._log.stream_head(session_id, agent_id)
-            version, epoch = (head.version, head.epoch + 1) if head else (0, 1)
-            end = TurnFailed(turn_id, "worker_lost", f"the turn was lost: {why}; ask again")
-            await self._log.append([Append(session_id, agent_id, (end,), version, epoch)])
+            while any(turn.turn_id == turn_id for turn in live.state.queue):
+                head = await self._log.stream_head(session_id, agent_id)
+                version, epoch = (head.version, head.epoch + 1) if head else (0, 1)
+                end = TurnFailed(turn_id, "worker_lost", f"the turn was lost: {why[:500]}; ask again")
+                await self._log.append([Append(session_id, agent_id, (end,), version, epoch)])
+                await live.sync()  # a conflict means that its worker has written meanwhile: perhaps the end
 
     # -- live sessions
 

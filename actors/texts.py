@@ -16,8 +16,14 @@ def printable(text: str) -> str:
 
 
 async def store_text(blobs: Blobs, text: str) -> Text:
-    """A `Text` for `text`, of which anything beyond `INLINE_BYTES` is stored as a blob first."""
+    """A `Text` for `text`, of which anything beyond `INLINE_BYTES` is stored as a blob first.
+
+    Secrets are taken out of a blob here, as the log takes them out of an event: the blob is not part of the event, and
+    a secret that the preview cuts in two would not be found there.
+    """
     content = printable(text)
+    if len(content.encode()) > INLINE_BYTES:
+        content = await blobs.redacted(content)
     data = content.encode()
     if len(data) <= INLINE_BYTES:
         return Text(content, len(data))

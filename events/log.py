@@ -111,6 +111,10 @@ class Blobs(Protocol):
 
     async def put_bytes(self, content: bytes) -> BlobStat: ...
 
+    async def redacted(self, text: str) -> str:
+        """Text as the log may keep it: call it before `put_bytes` for what was said; files keep their bytes."""
+        ...
+
     def get(self, digest: str, start: int = 0) -> AsyncIterator[bytes]:
         """The content from byte `start`, in chunks of at most `BLOB_CHUNK_BYTES`. Errors: NoSuchBlob, Damaged."""
         ...

@@ -7,12 +7,14 @@ from hashlib import sha256
 
 from events.errors import NoSuchBlob
 from events.log import BLOB_CHUNK_BYTES, BlobStat
+from events.prepare import Redact, redacted_text
 
 
 class MemoryBlobs:
     """`events.log.Blobs` that live as long as the process (so here memory does depend on size)."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Redact | None = None) -> None:
+        self._redact = redact
         self._kept: dict[str, bytes] = {}
 
     async def put(self, chunks: AsyncIterable[bytes]) -> BlobStat:
@@ -22,6 +24,9 @@ class MemoryBlobs:
         digest = sha256(content).hexdigest()
         self._kept.setdefault(digest, bytes(content))
         return BlobStat(digest, len(content))
+
+    async def redacted(self, text: str) -> str:
+        return redacted_text(text, self._redact)
 
     async def get(self, digest: str, start: int = 0) -> AsyncIterator[bytes]:
         content = await self.get_bytes(digest)

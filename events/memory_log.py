@@ -80,7 +80,7 @@ class MemoryLog:
         self._by_session: dict[str, list[Record]] = {}
         self._by_stream: dict[tuple[str, str], list[Record]] = {}
         self._state = _State({}, {}, {})
-        self._blobs = MemoryBlobs()
+        self._blobs = MemoryBlobs(redact)
         self._rings = Rings()
         self._incarnation = uuid4().hex
         self._closed = False

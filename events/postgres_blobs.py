@@ -17,6 +17,7 @@ import zstandard
 from events.errors import Damaged, NoSuchBlob
 from events.log import BLOB_CHUNK_BYTES, BlobStat
 from events.postgres_connections import Connections, translated
+from events.prepare import Redact, redacted_text
 from events.queries import QUERIES
 
 P = ParamSpec("P")
@@ -34,8 +35,9 @@ UPLOADS = 4
 class PostgresBlobs:
     """`events.log.Blobs`."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, redact: Redact | None = None) -> None:
         self._connections = connections
+        self._redact = redact
         self._uploads = asyncio.Semaphore(UPLOADS)
 
     async def put(self, chunks: AsyncIterable[bytes]) -> BlobStat:
@@ -53,6 +55,9 @@ class PostgresBlobs:
         stat = BlobStat(digest, len(content))
         await self._connections.value("put_blob", stat.digest, stat.size, zstd, data)
         return stat
+
+    async def redacted(self, text: str) -> str:
+        return await _off_loop(len(text), redacted_text, text, self._redact)
 
     async def _upload(self, first: bytes, second: bytes, rest: AsyncIterator[bytes]) -> BlobStat:
         hasher = sha256()

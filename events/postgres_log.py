@@ -54,7 +54,7 @@ class PostgresLog:
         self._redact = redact
         self._appender = GroupCommit(connections, session_limit=session_limit)
         self._bell = PostgresBell(connections)
-        self._blobs = PostgresBlobs(connections)
+        self._blobs = PostgresBlobs(connections, redact)
 
     @classmethod
     async def open(

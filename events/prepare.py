@@ -83,6 +83,15 @@ def prepare(requests: Sequence[Append], redact: Redact | None = None) -> list[Pr
     return prepared
 
 
+def redacted_text(text: str, redact: Redact | None) -> str:
+    """What `redact` makes of text that goes into a blob."""
+    if redact is None:
+        return text
+    payload = msgspec.json.encode(text)
+    found = redact(payload)
+    return text if found is payload else msgspec.json.decode(found, type=str)
+
+
 APPENDED, CONFLICT, DUPLICATE, KEY_CLASH, TOO_LONG, UNKNOWN_CAUSE = range(1, 7)
 """Kinds of outcome, as in events/sql/0002_append.sql, each with two numbers."""
 

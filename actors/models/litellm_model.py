@@ -118,7 +118,7 @@ class LiteLLMModel:
         return litellm
 
     def _pause(self, attempt: int, asked: float | None) -> float:
-        if asked is not None:
+        if asked is not None and asked == asked:
             return min(max(asked, 0.0), RETRY_AFTER_LIMIT_SECONDS)
         chance = self._clock.random_bits(16) / 65_536
         return float(min(self._limits.backoff_seconds * 2 ** (attempt - 1), 8.0) * (0.5 + chance))

@@ -58,7 +58,8 @@ class Place:
 
 def sweep(root: Path) -> None:
     """Remove what processes that ended without `Place.remove` left under `root`."""
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (root.parent, root):  # `parents` alone would make the upper one readable by all
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for folder in root.glob("box-*"):
         with contextlib.suppress(OSError):
             lock = _lock(folder)

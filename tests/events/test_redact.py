@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.texts import store_text
 from events.catalogue import Unknown
 from events.check import ONE
 from events.codec import decode
@@ -18,7 +19,7 @@ from events.log import Append
 from events.memory_log import MemoryLog
 from events.redact import Redactor
 from events.session import SessionCreated
-from events.values import Text
+from events.values import INLINE_BYTES, Text
 
 ODD = 'é"\\/'
 SECRETS = [f"s3cret-{n:02}-{ODD if n % 3 == 0 else 'plain'}-value" for n in range(50)]
@@ -116,3 +117,13 @@ async def test_the_log_hashes_what_it_keeps() -> None:
     for record in records:
         assert b"s3cret" not in record.payload
         decode(record)
+
+
+async def test_a_text_too_long_for_an_event_goes_into_its_blob_without_secrets() -> None:
+    log = MemoryLog(redact=Redactor(SECRETS))
+    for at, secret in enumerate(SECRETS):
+        text = await store_text(log.blobs, "x" * (700 + at) + secret + "y" * INLINE_BYTES)
+        kept = (await log.blobs.get_bytes(text.digest)).decode() + text.text
+        assert secret not in kept
+        assert secret[:12] not in kept, "the preview holds no half of it either"
+        assert text.size == len(kept) - len(text.text)
