@@ -52,7 +52,11 @@ class Terminal:
 @asynccontextmanager
 async def fleet_on_terminal(*args: str, out: int | None = None) -> AsyncIterator[Terminal]:
     ours, theirs = pty.openpty()
-    start = "import os,sys,fcntl,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
+    # As a login shell would: a run of the tests in the background ignores SIGINT, and what it starts inherits that.
+    start = (
+        "import os,sys,fcntl,termios,signal; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+    )
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", start, sys.executable, "-m", "fleet", *args),
         stdin=theirs,
