@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # they import ray, which reads its environment when it is imp
 
 NAMESPACE = "fleet"
 BOOTSTRAP_SECONDS = 120.0
+WATCH_SECONDS = 3.0
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +89,7 @@ async def main(bootstrap: Bootstrap) -> None:
             loop.add_signal_handler(number, stopped.set)
         async with serve(app, bootstrap.host, bootstrap.port) as (_, port):
             runner = asyncio.create_task(SessionRunner(log, log.session_rows).run())
-            recovery = asyncio.create_task(recover(log, commands))
+            recovery = asyncio.create_task(watch(log, commands))
             announce(bootstrap, port)
             await stopped.wait()
             for task in (runner, recovery):
@@ -125,6 +126,23 @@ def worker_config(bootstrap: Bootstrap) -> WorkerConfig:
         turn_width=settings.pools.turn_width,
         parallel_calls=settings.max_parallel_model_calls,
     )
+
+
+async def watch(log: PostgresLog, commands: RayCommands) -> None:
+    """Have sessions taken up again whenever the process that owned them was replaced, beginning with the last stack's.
+
+    Its successor knows nothing of them until somebody asks, and a turn whose worker died with it would never end.
+    """
+    known: list[int] = []
+    while True:
+        try:
+            owners = await commands.owners()
+            if owners != known:
+                await recover(log, commands)
+                known = owners
+        except FleetError as error:  # the log or an actor is away: it is tried again
+            print(f"sessions are not taken up yet: {error}", file=sys.stderr, flush=True)
+        await asyncio.sleep(WATCH_SECONDS)
 
 
 async def recover(log: PostgresLog, commands: RayCommands) -> None:
