@@ -263,6 +263,15 @@ class RayCommands:
                 await asyncio.sleep(RETRY_SECONDS)
         raise StackError("the session's process does not come back; `fleet status` shows the stack")
 
+    async def owners(self) -> list[int]:
+        """The process id of each session actor: it changes when one had to be started again. Errors: StackError."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                asked = (ray.get_actor(n, namespace=self.namespace).process_id.remote() for n in self._names)
+                return list(await asyncio.gather(*asked))
+        except (RayError, ValueError, TimeoutError) as error:
+            raise StackError("a session actor does not answer") from error
+
     async def recover(self, session_id: SessionId) -> None:
         """Have the session's owner take it up again."""
         with contextlib.suppress(RayActorError):

@@ -32,6 +32,7 @@ from actors.ports import Clock
 from actors.session import FOLDED_TYPES, SessionState
 from actors.texts import load_text, store_text
 from actors.turn_run import RunTurn, describe_failure
+from actors.unfinished import owed_ends
 from events.catalogue import Fact
 from events.codec import decode
 from events.errors import FleetError, KeyReused, LogUnavailable, NoSuchAgent, NoSuchTurn, StorageFull
@@ -252,7 +253,8 @@ class SessionHost:
                 else:
                     await self._work(await self._order(live, submitted))
             except Exception as error:  # whatever it was, the turn must end and the next one be run
-                await self._end_lost(live, turn_id, describe_failure(error)[1])
+                code, why = describe_failure(error)
+                await self._end_lost(live, turn_id, why, code)
             await self._patiently(lambda: self._sync(live))
         finally:
             live.task, live.dispatched = None, None
@@ -301,20 +303,31 @@ class SessionHost:
             decider.history_text(state.past),
         )
 
-    async def _end_lost(self, live: LiveSession, turn_id: TurnId, why: str) -> None:
-        """Record the end of a turn whose worker cannot, unless it has one: a higher epoch fences the old worker."""
-        await self._patiently(lambda: self._record_lost(live, turn_id, why))
+    async def _end_lost(self, live: LiveSession, turn_id: TurnId, why: str, code: str = WorkerLost.code) -> None:
+        """Record the end of a turn whose worker cannot, and of its effects, unless it has one.
 
-    async def _record_lost(self, live: LiveSession, turn_id: TurnId, why: str) -> None:
+        A higher epoch fences the old worker.
+        """
+        end = TurnFailed(turn_id, code, f"the turn was lost: {why[:500]}; ask again")
+        await self._patiently(lambda: self._record_lost(live, turn_id, end))
+
+    async def _record_lost(self, live: LiveSession, turn_id: TurnId, end: TurnFailed) -> None:
         session_id, agent_id = live.state.session_id, AgentId(turn_id)
         async with live.lock:
             await live.sync()
             while any(turn.turn_id == turn_id for turn in live.state.queue):
                 head = await self._log.stream_head(session_id, agent_id)
                 version, epoch = (head.version, head.epoch + 1) if head else (0, 1)
-                end = TurnFailed(turn_id, "worker_lost", f"the turn was lost: {why[:500]}; ask again")
-                await self._log.append([Append(session_id, agent_id, (end,), version, epoch)])
+                ends = owed_ends(await self._facts(session_id, agent_id))
+                await self._log.append([Append(session_id, agent_id, (*ends, end), version, epoch)])
                 await live.sync()  # a conflict means that its worker has written meanwhile: perhaps the end
+
+    async def _facts(self, session_id: SessionId, agent_id: AgentId) -> list[Fact]:
+        """Everything an agent has recorded."""
+        facts: list[Fact] = []
+        while records := await self._log.read_stream(session_id, agent_id, len(facts)):
+            facts += [decode(record).fact for record in records]
+        return facts
 
     # -- live sessions
 

@@ -23,7 +23,10 @@ from events.redact import Redactor
 
 TOOL_THREADS = 512
 SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
-LOG_PATIENCE_SECONDS = 30.0
+TURN_PATIENCE_SECONDS = 30.0
+"""How long a turn's calls wait for a log that is away: a restart of PostgreSQL should not cost a turn."""
+ANSWER_PATIENCE_SECONDS = 2.0
+"""How long whoever answers a request waits: the caller can ask again, and must not take silence for a dead stack."""
 
 
 def secrets_in(environment: Mapping[str, str]) -> list[str]:
@@ -41,11 +44,10 @@ def code_version() -> str:
         return "source"
 
 
-async def open_log(config: WorkerConfig) -> PostgresLog:
+async def open_log(config: WorkerConfig, patience_seconds: float = ANSWER_PATIENCE_SECONDS) -> PostgresLog:
     """The log of this process, with this environment's secrets kept out of it. Errors: LogUnavailable, LogTooNew."""
-
     redact = Redactor(secrets_in(os.environ))
-    return await PostgresLog.open(config.database_url, redact=redact, patience_seconds=LOG_PATIENCE_SECONDS)
+    return await PostgresLog.open(config.database_url, redact=redact, patience_seconds=patience_seconds)
 
 
 def sandbox_provider(kind: str, root: Path) -> SandboxProvider:
@@ -87,7 +89,7 @@ async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
     await sandboxes.fill()
     return TurnHost(
         TurnParts(
-            log=await open_log(config),
+            log=await open_log(config, TURN_PATIENCE_SECONDS),
             model=RoutedModel(
                 OfflineModel(), LiteLLMModel(clock, api_base=config.api_base), plugged_models(os.environ)
             ),

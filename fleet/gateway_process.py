@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # imported by `preload`
 NAMESPACE = "fleet"
 BOOTSTRAP_SECONDS = 120.0
 PRELOAD = ("actors.worker", "events.migrations", "gateway.app", "projections.runner", "projections.session_list")
+WATCH_SECONDS = 3.0
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +92,7 @@ async def main(bootstrap: Bootstrap) -> None:
             loop.add_signal_handler(number, stopped.set)
         async with serve(app, bootstrap.host, bootstrap.port) as (_, port):
             runner = asyncio.create_task(SessionRunner(log, log.session_rows).run())
-            recovery = asyncio.create_task(recover(log, commands))
+            recovery = asyncio.create_task(watch(log, commands))
             completion = asyncio.create_task(pools.complete())
             announce(bootstrap, port)
             await stopped.wait()
@@ -130,6 +131,23 @@ def worker_config(bootstrap: Bootstrap) -> WorkerConfig:
         parallel_calls=settings.max_parallel_model_calls,
         api_base=settings.api_base,
     )
+
+
+async def watch(log: PostgresLog, commands: RayCommands) -> None:
+    """Have sessions taken up again whenever the process that owned them was replaced, beginning with the last stack's.
+
+    Its successor knows nothing of them until somebody asks, and a turn whose worker died with it would never end.
+    """
+    known: list[int] = []
+    while True:
+        try:
+            owners = await commands.owners()
+            if owners != known:
+                await recover(log, commands)
+                known = owners
+        except FleetError as error:  # the log or an actor is away: it is tried again
+            print(f"sessions are not taken up yet: {error}", file=sys.stderr, flush=True)
+        await asyncio.sleep(WATCH_SECONDS)
 
 
 async def recover(log: PostgresLog, commands: RayCommands) -> None:

@@ -126,6 +126,8 @@ def _part(name: PartName, process: ProcessRef | None, known: StackInfo | None, *
 async def _start(settings: Settings, home: Path, gateway_module: str) -> StackInfo:
     run = paths.run(home)
     known = _recorded(home)
+    if known and _only_database_died(settings, home, known) and await _database(settings, home) == known.database_url:
+        return known  # the gateway and the workers find it again by themselves, with all that they are doing
     await _stop_gateway(home)
     port = _port(settings, known)
     for name in ("bootstrap.json", "gateway.ready.json"):
@@ -165,6 +167,12 @@ async def _start(settings: Settings, home: Path, gateway_module: str) -> StackIn
     return info
 
 
+def _only_database_died(settings: Settings, home: Path, known: StackInfo) -> bool:
+    ray = ray_node.recorded(home)
+    ray_lives = not known.local_ray or bool(ray and ray.healthy)
+    return known.local_database and ray_lives and processes.alive(known.gateway) and not _changed(settings, known)
+
+
 async def _database(settings: Settings, home: Path) -> str:
     return settings.database_url or (await postgres.start(home)).url
 
@@ -197,16 +205,18 @@ async def _ready(home: Path, gateway: ProcessRef, bootstrap: Bootstrap) -> Ready
 def _refuse_other(settings: Settings, home: Path, found: Status) -> None:
     """A running stack cannot change its database, cluster or port; starting a second beside it would be worse."""
     info = _recorded(home)
-    if info is None or not found.running:
-        return
+    if info is not None and found.running and (name := _changed(settings, info)):
+        raise StackError(f"the stack in {home} runs with another {name}; `fleet down` first, or set FLEET_HOME")
+
+
+def _changed(settings: Settings, info: StackInfo) -> str:
+    """What of a stack the settings want otherwise than it is; "" if nothing."""
     wanted = {
         "database": (settings.database_url, info.database_url),
         "Ray cluster": (settings.ray_address, info.ray_address),
         "gateway port": (str(settings.gateway.port or "") or None, info.url.rpartition(":")[2]),
     }
-    for name, (asked, has) in wanted.items():
-        if asked is not None and asked != has:
-            raise StackError(f"the stack in {home} runs with another {name}; `fleet down` first, or set FLEET_HOME")
+    return next((name for name, (asked, has) in wanted.items() if asked is not None and asked != has), "")
 
 
 def _port(settings: Settings, known: StackInfo | None) -> int:

@@ -34,6 +34,7 @@ VALUE_LIMIT_BYTES = 1 << 20
 """A last expression's value over this is shown, not sent."""
 SHOWN_LIMIT = 20_000
 MESSAGE_LIMIT = 4_000
+FRAMES_LIMIT = 1_000  # a recursion without a limit has millions, and each costs a lookup
 JSON_DIGITS = 4300
 OUT_OF_MEMORY, HOST_LEFT = 86, 87
 """Exit statuses of the driver; 86 is reported as gone (memory)."""
@@ -248,7 +249,7 @@ def describe(raised: BaseException) -> bytes:
     try:
         import traceback
 
-        exception = traceback.TracebackException(type(raised), raised, raised.__traceback__)
+        exception = traceback.TracebackException(type(raised), raised, raised.__traceback__, limit=-FRAMES_LIMIT)
         for part in parts_of(exception, set()):
             first = next((n for n, f in enumerate(part.stack) if f.filename.startswith("<cell ")), 0)
             own = [f for f in part.stack[first:] if f.filename != DRIVER_FILE]

@@ -81,7 +81,7 @@ async def two_turns(log: AbsentLog, error: Exception) -> list[Event]:
 async def test_a_worker_that_fails_unforeseen_ends_its_turn_and_the_next_one_runs(log: AbsentLog) -> None:
     events = await two_turns(log, RuntimeError("a bug\nwith a long trace"))
     (failed,) = [event.fact for event in events if isinstance(event.fact, TurnFailed)]
-    assert failed.code == "worker_lost"
+    assert failed.code == "internal"
     assert failed.message == "the turn was lost: RuntimeError: a bug; ask again"
 
 
