@@ -193,7 +193,7 @@ SETTINGS: tuple[Setting, ...] = (
         doc="US dollars of one turn, where prices are known.",
         kind="number",
         default=10.0,
-        low=0.000001,
+        low=0.001,
         high=1_000_000,
     ),
     Setting(
