@@ -99,7 +99,7 @@ async def measure(info: StackInfo, runs: int) -> dict[str, list[Sample]]:
     """Samples of each case; the cases take turns."""
     found: dict[str, list[Sample]] = {case.name: [] for case in CASES}
     async with Client(info.url, info.token) as client:
-        watched = []
+        watched: list[Watched] = []
         for case in CASES:
             body = api.CreateSession(mode=case.mode, model=case.model, sub_model=case.sub_model)
             made = await client.create_session(body, f"turns-{len(watched)}")
