@@ -242,6 +242,8 @@ def kind_of(error: BaseException, litellm: Any) -> ModelErrorCode:
     """What a provider's failure means for us, by class first and HTTP status second."""
     if isinstance(error, TimeoutError):
         return "timeout"
+    if _no_provider(error):
+        return "not_found"
     if isinstance(error, Malformed | json.JSONDecodeError | UnicodeDecodeError):
         return "malformed"
     classes: list[tuple[str, ModelErrorCode]] = [
@@ -284,6 +286,11 @@ def _chain(error: BaseException) -> list[BaseException]:
     return found
 
 
+def _no_provider(error: BaseException) -> bool:
+    """LiteLLM does not know whom to ask; nobody was asked."""
+    return "LLM Provider NOT provided" in str(error)
+
+
 def _unreadable(error: BaseException) -> bool:
     return any(isinstance(part, json.JSONDecodeError) for part in _chain(error))
 
@@ -308,6 +315,8 @@ def retry_after(error: BaseException) -> float | None:
 
 def message_for(kind: ModelErrorCode, error: BaseException, model: str) -> str:
     """One line: what happened and what to do next, without keys."""
+    if _no_provider(error):
+        return f"{model}: no provider has this name; write provider/model as LiteLLM spells it"
     said = scrubbed(" ".join(str(error)[: 4 * MESSAGE_LIMIT].split()))[:MESSAGE_LIMIT]
     advice: dict[ModelErrorCode, str] = {
         "auth": "the provider refused the key; check the provider's key variable",

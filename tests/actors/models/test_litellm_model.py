@@ -105,6 +105,21 @@ async def test_429_never_waits_over_30_seconds(server: ModelServer, model: LiteL
     assert pauses.seconds == [30.0]
 
 
+async def test_a_retry_after_that_is_no_number_is_as_good_as_none(
+    server: ModelServer, model: LiteLLMModel, pauses: Pauses
+) -> None:
+    server.rules = [Rule("status", status=429, headers={"retry-after": "nan"}, times=1), Rule(text="now")]
+    await model.complete(request(), nowhere)
+    (waited,) = pauses.seconds
+    assert 0 < waited < 1
+
+
+async def test_an_unknown_provider_is_told_in_one_plain_line(model: LiteLLMModel) -> None:
+    with pytest.raises(ModelError, match="no provider has this name; write provider/model") as caught:
+        await model.complete(request(model="nosuchprovider/x"), nowhere)
+    assert caught.value.kind == "not_found"
+
+
 async def test_5xx_is_tried_four_times_in_all(server: ModelServer, model: LiteLLMModel, pauses: Pauses) -> None:
     server.rules = [Rule("status", status=503)]
     with pytest.raises(ModelError) as caught:
