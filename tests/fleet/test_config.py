@@ -90,7 +90,7 @@ def test_a_mistake_in_a_variable_or_flag_names_it(home: Path, project: Path) -> 
         BadSetting, match=r"environment FLEET_PORT: gateway\.port must be a whole number from 0 to 65535"
     ):
         config.load({}, {"FLEET_HOME": str(home), "FLEET_PORT": "70000"}, project)
-    with pytest.raises(BadSetting, match="money_usd must be a number from 0.001"):
+    with pytest.raises(BadSetting, match=r"money_usd must be a number from 0\.001"):
         config.load({"budgets.money_usd": "nan"}, {"FLEET_HOME": str(home)}, project)
     with pytest.raises(BadSetting, match=r"flag --budgets\.cals: unknown setting"):
         config.load({"budgets.cals": 1}, {"FLEET_HOME": str(home)}, project)
