@@ -139,7 +139,6 @@ class SessionHost:
     # -- commands
 
     async def _create(self, live: LiveSession, command: CreateSession) -> Accepted:
-        self._check_models(command.model, command.sub_model)
         base = self._defaults
         runtime = RuntimeSelected(
             command.mode or base.mode,
@@ -147,6 +146,7 @@ class SessionHost:
             command.sub_model or command.model or base.sub_model,
             command.budget or base.budget,
         )
+        self._check_models(runtime.model, runtime.sub_model)
         if live.state.created and command.key:
             # the id was derived from the key: let the log judge whether it was the same request
             facts = lambda: decider.create(SessionState(command.session_id), command, runtime)  # noqa: E731
@@ -157,7 +157,9 @@ class SessionHost:
     async def _submit(self, live: LiveSession, command: SubmitTurn) -> Accepted:
         task = await store_text(self._log.blobs, decider.checked_task(command.task))
         decider.checked_key(command.key)
-        self._check_models(command.model, command.sub_model)
+        runtime = live.state.runtime
+        if runtime is not None:
+            self._check_models(command.model or runtime.model, command.sub_model or command.model or runtime.sub_model)
         turn_id = TurnId(make_id(TURN, self._clock.now_ms(), self._clock.random_bits(52)))
         accepted = await self._decide(
             live,

@@ -30,13 +30,13 @@ class Unauthorized(FleetError):
 
 
 class Forbidden(FleetError):
-    """Requests from web pages of other origins are refused; allow an origin in the gateway's settings."""
+    """Requests from web pages of other origins are refused; call the API from a program that is no web page."""
 
     code = "forbidden_origin"
 
 
 class Misdirected(FleetError):
-    """This gateway does not answer to that Host; use localhost, or add the name to the gateway's hosts setting."""
+    """This gateway does not answer to that Host; use localhost or 127.0.0.1."""
 
     code = "unknown_host"
 

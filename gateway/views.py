@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from events.errors import BadInput
 from events.record import iso_time
 from events.values import Budget, Text
 from gateway import api
@@ -171,10 +172,17 @@ def usage_report(session_id: str, state: UsageTotals, seq: int) -> api.UsageRepo
 
 
 def budget(asked: api.Budget | None, defaults: Budget) -> Budget | None:
-    """The budget a command carries: None when the client gave none, else `defaults` with what it gave."""
+    """The budget a command carries: None when the client gave none, else `defaults` with what it gave.
+
+    Errors: BadInput, for a ceiling that nothing could stay under.
+    """
     if asked is None:
         return None
     given = {name: getattr(asked, name) for name in Budget.__struct_fields__}
+    for name, value in given.items():
+        least = 0 if name in ("depth", "children", "active_children") else 1e-6
+        if isinstance(value, int | float) and not value >= least:
+            raise BadInput(f"budget.{name} must be {'at least 0' if not least else 'above 0'}, or null for no ceiling")
     return Budget(
         **{name: getattr(defaults, name) if value is msgspec.UNSET else value for name, value in given.items()}
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from actors.models.offline import OFFLINE_PREFIX
+from actors.models.provider_names import PROVIDERS
 from events.errors import UnknownModel
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -72,6 +74,10 @@ def check_model(name: str, environment: Mapping[str, str] = os.environ) -> None:
         return
     if not provider:
         raise UnknownModel(f"{name[:80]!r} names no provider; write provider/model, or offline/extractive")
+    if provider not in PROVIDERS:
+        near = get_close_matches(provider, PROVIDERS, n=1)
+        hint = f"did you mean {near[0]}/…?" if near else "see LiteLLM's list of providers"
+        raise UnknownModel(f"{name[:80]!r}: no provider is called {provider[:40]!r}; {hint}")
     wanted = KEYS.get(provider, ())
     if wanted and not any(environment.get(variable) for variable in wanted):
         raise UnknownModel(f"{name[:80]} needs a key: set {' or '.join(wanted)}, or choose offline/extractive")

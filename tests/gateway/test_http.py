@@ -137,6 +137,13 @@ async def test_a_turn_is_submitted_queued_and_cancelled(stack: Stack) -> None:
     assert (sent.budget.calls, sent.budget.tokens, sent.budget.depth) == (5, None, 3)
 
 
+async def test_a_budget_that_nothing_stays_under_is_refused(stack: Stack) -> None:
+    async with stack.gateway() as gateway:
+        path, impossible = "/v1/sessions", ({"calls": -1}, {"seconds": -5}, {"tokens": 0}, {"children": -1})
+        for budget in impossible:
+            await gateway.problem("POST", path, 400, "bad_input", json={"budget": budget})
+
+
 async def test_fifty_submits_with_one_key_are_one_turn_at_two_gateways_and_after_a_restart(stack: Stack) -> None:
     """H11."""
     other = Stack(stack.log, stack.rows, stack.snapshots, CommandsInLog(stack.log))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from actors.models.litellm_model import warm_up
+from actors.models.provider_names import PROVIDERS
 from actors.models.providers import check_model, scrubbed
 from events.errors import UnknownModel
 
@@ -44,3 +46,15 @@ def test_no_key_survives_in_a_message() -> None:
     environment = {"OPENAI_API_KEY": "sk-verysecret", "GROQ_API_KEY": "gsk-alsosecret"}
     said = scrubbed("refused sk-verysecret and gsk-alsosecret", environment)
     assert said == "refused <OPENAI_API_KEY> and <GROQ_API_KEY>"
+
+
+def test_a_provider_that_nobody_knows_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownModel, match=r"did you mean anthropic/"):
+        check_model("antropic/claude", {})
+    with pytest.raises(UnknownModel, match=r"no provider is called 'foo'"):
+        check_model("foo/bar", {})
+
+
+def test_the_known_providers_are_those_of_the_installed_litellm() -> None:
+    litellm = warm_up()
+    assert {str(getattr(name, "value", name)) for name in litellm.provider_list} == PROVIDERS
