@@ -25,11 +25,10 @@ import asyncpg
 
 from benchmarks import append_cases as cases
 from benchmarks import append_others as others
+from benchmarks.marks import Mark, write
 from events.migrations import migrate
 from fleet import postgres
 from fleet.installations import embedded
-
-RESULTS = Path(__file__).parent / "results" / "append.json"
 
 MARKS = [
     # (ours, baseline, at least)
@@ -108,26 +107,24 @@ def report(found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     for name, figures in table.items():
         latency = "".join(f"{figures[k]:>10.2f}" if k in figures else " " * 10 for k in ("p50_ms", "p99_ms"))
         print(f"{name:22}{figures['per_second']:>12,.0f}{latency}")
-    marks = []
+    marks: list[Mark] = []
+    rounds: dict[str, list[float]] = {}
 
-    def mark(name: str, ratios: list[float], wanted: str, met: bool) -> None:
-        middle = statistics.median(ratios)
-        marks.append({"name": name, "median": middle, "all": ratios, "wanted": wanted, "met": met})
-        shown = " ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"{name:42}{middle:>8.2f}  wanted {wanted:10} {'met' if met else 'NOT MET':8} ({shown})")
+    def mark(name: str, ratios: list[float], unit: str = "x", **bound: float) -> None:
+        marks.append(Mark(name, statistics.median(ratios), unit, **bound))
+        rounds[name] = ratios
 
-    print()
     for ours, other, least in MARKS:
         if other in found:
             ratios = [a["per_second"] / b["per_second"] for a, b in zip(found[ours], found[other], strict=True)]
-            mark(f"{ours} / {other}", ratios, f">= {least}", statistics.median(ratios) >= least)
+            mark(f"{ours} / {other}", ratios, least=least)
     if "eventsourcing 16" in found:
         pairs = zip(found["ours 16x1"], found["eventsourcing 16"], strict=True)
         ratios = [a["p99_ms"] / b["p99_ms"] for a, b in pairs]
-        mark("p99 16 writers / eventsourcing", ratios, "<= 0.1", statistics.median(ratios) <= 0.1)
+        mark("p99 16 writers / eventsourcing", ratios, most=0.1)
     events = [r["per_second"] for r in found["ours 16x10"]]
-    mark("events/s, 16 writers x 10", events, ">= 50000", statistics.median(events) >= 50_000)
-    return {"table": table, "marks": marks}
+    mark("events a second, 16 writers x 10", events, "/s", least=50_000)
+    return {"table": table, "rounds": rounds, "marks": marks}
 
 
 async def run(options: argparse.Namespace) -> None:
@@ -138,12 +135,11 @@ async def run(options: argparse.Namespace) -> None:
         if options.million:
             small, big = await fresh(url, "fleet_bench_1k"), await fresh(url, "fleet_bench_1m")
             result["million"] = await cases.million(small, big, options.rounds)
-            print(f"{'p50 after 1,000,000 / after 1,000':42}{result['million']['ratio']:>8.2f}  wanted <= 1.3")
+            result["marks"].append(Mark("p50 after 1,000,000 / after 1,000", result["million"]["ratio"], "x", most=1.3))
         if options.blob_gb:
             result["blob"] = await cases.blob(url.replace(f"/{_database(url)}?", "/fleet_bench?", 1), options.blob_gb)
             print(f"blob of {options.blob_gb} GB: {json.dumps(result['blob'])}")
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
+    write("append", **result)
 
 
 def main() -> None:

@@ -14,8 +14,6 @@ import argparse
 import asyncio
 import json
 import os
-import re
-import selectors
 import socket
 import statistics
 import subprocess
@@ -23,26 +21,21 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import psutil
 
+from benchmarks.fanout_clients import Address, Clients, answer_of, ask
+from benchmarks.marks import Mark, write
 from events.ids import make_id
 
-RESULTS = Path(__file__).parent / "results" / "fanout.json"
 SESSION = make_id("ses", time.time_ns() // 1_000_000, os.getpid())
 """Of a server process, which prints it: over a database each has one of its own."""
 TURN = "turn_00000000000000000000"
 BURSTS = (1, 50)
 """Events published at a time: one by one, and as a model's stream or a group commit brings them."""
 TEXT = "the quick brown fox jumps over the lazy dog; " * 2
-MARKS = (b"\nevent: CellPrinted\n", b"\nevent: CellPrinted\r")
-"""What is counted: one for each event, whichever line ends a server uses."""
-ENDS = (b"\n\n", b"\r\n\r\n")
-Address = tuple[int, str]
-STAMP = re.compile(rb"@(\d+)@")
 
 
 # --- the two servers -------------------------------------------------------------------------------------------------
@@ -173,76 +166,6 @@ async def serve_baseline() -> None:
     await server.serve(sockets=[sock])
 
 
-# --- the clients -----------------------------------------------------------------------------------------------------
-
-
-class Clients:
-    """Raw sockets that read a stream and count its events, or note when each came."""
-
-    def __init__(self, address: Address, n: int, *, stalled: int = 0) -> None:
-        self.address = address
-        self.selector = selectors.DefaultSelector()
-        self.counts = [0] * n
-        self.tails = [b""] * n
-        self.arrivals: list[tuple[int, bytes]] = []
-        self.sockets = [self._connect() for _ in range(n + stalled)]
-        for i, sock in enumerate(self.sockets[:n]):  # the rest never read
-            self.selector.register(sock, selectors.EVENT_READ, i)
-        self.buffer = bytearray(1 << 20)
-
-    def _connect(self) -> socket.socket:
-        port, session = self.address
-        sock = socket.create_connection(("127.0.0.1", port))
-        sock.sendall(f"GET /v1/sessions/{session}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        sock.setblocking(False)
-        return sock
-
-    def read_until(self, total: int, *, stamps: bool = False, patience: float = 120.0) -> None:
-        """Read until `total` events have come in all together."""
-        seen = sum(self.counts)
-        deadline = time.monotonic() + patience
-        view = memoryview(self.buffer)
-        while seen < total:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{seen} of {total} events came")
-            for key, _ in self.selector.select(1.0):
-                i = key.data
-                size = key.fileobj.recv_into(view)  # type: ignore[union-attr]
-                if size == 0:
-                    raise ConnectionError("a stream ended")
-                data = self.tails[i] + self.buffer[:size]
-                cut = max(data.rfind(end) for end in ENDS) + 1
-                whole, self.tails[i] = data[:cut], data[cut:]
-                got = sum(whole.count(mark) for mark in MARKS)
-                if stamps:
-                    now = time.monotonic_ns()
-                    self.arrivals += [(now, stamp) for stamp in STAMP.findall(whole)]
-                self.counts[i] += got
-                seen += got
-
-    def close(self) -> None:
-        self.selector.close()
-        for sock in self.sockets:
-            sock.close()
-
-
-def ask(address: Address, path: str) -> socket.socket:
-    """Send a request and do not wait for its answer."""
-    sock = socket.create_connection(("127.0.0.1", address[0]))
-    sock.sendall(b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n" % path.encode())
-    return sock
-
-
-def answer_of(request: socket.socket) -> dict[str, int]:
-    """The JSON body of the answer to a request, which is then over."""
-    raw = b""
-    while b"}" not in raw[-8:]:
-        raw += request.recv(1 << 20)
-    request.close()
-    found: dict[str, int] = json.loads(raw[raw.index(b"{") : raw.rindex(b"}") + 1])
-    return found
-
-
 @contextmanager
 def server(which: str, *more: str) -> Iterator[tuple[Address, psutil.Process]]:
     process = subprocess.Popen(
@@ -358,8 +281,20 @@ def main() -> None:
             f" {row['server_cpu']:>6.2f}  {best['p50_ms']:>20.2f} {best['p99_ms']:>6.2f}"
         )
         report["latency"][name] = {"median": row, "quietest": best, "rounds": rounds}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(report, indent=1))
+    write("fanout", marks(report), **report)
+
+
+def marks(report: dict[str, Any]) -> list[Mark]:
+    """Each comparison and each latency with its mark."""
+    found = []
+    for row in report["throughput"]:
+        name, ratios = f"{row['clients']:,} clients, bursts of {row['burst']}", row["ratios"]
+        found.append(Mark(f"{name}: deliveries / baseline", ratios["deliveries_per_second"], "x", least=5))
+        found.append(Mark(f"{name}: memory / baseline", ratios["kib_per_connection"], "x", most=0.3))
+    for name, row in report["latency"].items():
+        found.append(Mark(f"commit -> 200 clients, {name}: p50", row["median"]["p50_ms"], "ms", most=10))
+        found.append(Mark(f"commit -> 200 clients, {name}: p99", row["median"]["p99_ms"], "ms", most=50))
+    return found
 
 
 def compare(kinds: list[str], clients: int, burst: int, args: argparse.Namespace, report: dict[str, Any]) -> None:

@@ -13,7 +13,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from benchmarks.rebuild import MIB, apart, database, peak_bytes, timed, write_result
+from benchmarks.marks import Mark, write
+from benchmarks.rebuild import MIB, apart, database, peak_bytes, timed
 from events.effects import ModelCallFinished, ModelCallStarted
 from events.ids import AgentId, CallId, SandboxId, SessionId, TurnId
 from events.log import Append
@@ -156,7 +157,12 @@ async def main() -> None:
     for row in figures:
         place = f"{row['turns']:>8}{row['events']:>9}  {row['what']:<28}"
         print(f"{place}{row['median_ms']:>10.1f}{row['cpu_ms']:>10.1f}{row['peak_growth_mib']:>12.1f}")
-    write_result("history", figures)
+    newest = [row for row in figures if row["what"] == "newest page"]
+    marks = [Mark(f"newest page of {row['turns']:,} turns", row["median_ms"], "ms") for row in newest]
+    if len(newest) > 1:
+        growth = newest[-1]["median_ms"] / newest[0]["median_ms"]
+        marks.append(Mark(f"newest page, {newest[-1]['turns']:,} / {newest[0]['turns']:,} turns", growth, "x", most=2))
+    write("history", marks, figures=figures)
 
 
 if __name__ == "__main__":

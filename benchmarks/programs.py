@@ -19,6 +19,7 @@ from typing import Literal
 from actors.ports import CellOutcome, FileSummary, ModelError, ModelReply, ModelRequest, OnToolCall, TurnInputs
 from actors.programs.run import run_turn
 from actors.sandboxes.contract import CellResult, CellUsage, HostCall, Json
+from benchmarks.marks import Mark, write
 from events.effects import Purpose
 from events.ids import CellId
 from events.turn import NoticeRaised, RouteChosen, SubmitRefused
@@ -109,11 +110,15 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
     routes: tuple[Literal["direct", "flex", "rlm"], ...] = ("direct", "flex", "rlm")
+    most = {"direct": 10.0, "rlm": 100.0}
+    marks = []
     for route in routes:
         first = turn(route)
         times = sorted(turn(route) for _ in range(arguments.turns))
         middle, high = statistics.median(times), times[int(len(times) * 0.95)]
         print(f"{route:7} first {first * 1e3:7.1f} ms   median {middle * 1e3:6.2f} ms   p95 {high * 1e3:6.2f} ms")
+        marks.append(Mark(f"{route} turn, the program alone", middle * 1e3, "ms", most=most.get(route)))
+    write("programs", marks)
     if arguments.profile:
         profile = cProfile.Profile()
         profile.enable()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import resource
 import shutil
 import sys
@@ -26,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.marks import Mark, write
 from events.ids import SessionId
 from events.memory_read_models import MemorySnapshots
 from events.postgres_log import PostgresLog, migrate
@@ -34,7 +34,6 @@ from projections.read import pages, read_model
 from projections.registry import PROJECTIONS
 from tests.projections import generate
 
-RESULTS = Path(__file__).parent / "results"
 MIB = 1024 * 1024
 
 
@@ -71,12 +70,6 @@ def peak_bytes() -> int:
     """The most memory this process has ever had."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def write_result(name: str, figures: list[dict[str, Any]]) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(figures, indent=2) + "\n")
-    print(f"written to benchmarks/results/{name}.json")
 
 
 async def seed(url: str, events: int) -> str:
@@ -159,7 +152,13 @@ async def main() -> None:
         each = row["median_ms"] * 1000 / row["events"]
         figure = f"{row['median_ms']:>10.1f}{row['cpu_ms']:>10.1f}{each:>10.2f}{row['peak_growth_mib']:>12.1f}"
         print(f"{row['events']:>8}  {row['what']:<28}{figure}")
-    write_result("rebuild", figures)
+    most = {1500: 45.0, 100_000: 3000.0}
+    marks = [
+        Mark(f"{row['events']:,} events, {row['what']}", row["median_ms"], "ms", most=most.get(row["events"]))
+        for row in figures
+        if row["what"] == "all in one pass"
+    ]
+    write("rebuild", marks, figures=figures)
 
 
 if __name__ == "__main__":

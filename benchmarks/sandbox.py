@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import platform
 import statistics
 import tempfile
@@ -22,8 +21,8 @@ from actors.sandboxes.contract import HostCall, Json, Printed, SandboxSpec
 from actors.sandboxes.hosted import HostedSandbox
 from actors.sandboxes.local import LocalProvider
 from actors.sandboxes.unconfined import UnconfinedProvider
+from benchmarks.marks import Mark, write
 
-RESULTS = Path(__file__).with_name("results") / "sandbox.json"
 CALLS = 200
 LARGE = "x" * (1 << 20)
 
@@ -96,8 +95,12 @@ async def main(runs: int) -> None:
                 median, slow = statistics.median(taken), sorted(taken)[int(len(taken) * 0.9)]
                 results[provider.name][name] = {"median": round(median, 3), "p90": round(slow, 3)}
                 print(f"  {name:30} {median:9.2f} {slow:9.2f}")
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    local = next(figures for figures in results.values() if isinstance(figures, dict))  # the confined backend
+    marks = [
+        Mark(name, local[name]["median"], "ms", most={"bridged host call": 5.0}.get(name))
+        for name in ("cold start", "warm cell", "bridged host call", "cell that writes, with changes")
+    ]
+    write("sandbox", marks, **results)
 
 
 if __name__ == "__main__":
