@@ -306,6 +306,14 @@ class Cells:
         scopes, self._scopes = self._scopes, {}
         await asyncio.gather(*(self._release(scope.sandbox) for scope in scopes.values() if scope.sandbox is not None))
 
+    def give_up(self) -> Awaitable[object]:
+        """Close every sandbox that code is done with: recorded now, done when what this gives has been awaited."""
+        scopes, self._scopes = self._scopes, {}
+        sandboxes = [scope.sandbox for scope in scopes.values() if scope.sandbox is not None]
+        for sandbox in sandboxes:
+            self._journal.note(SandboxReleased(SandboxId(sandbox.sandbox_id)))
+        return asyncio.gather(*(sandbox.close() for sandbox in sandboxes))
+
     async def _release(self, sandbox: Sandbox) -> None:
         await sandbox.close()
         self._journal.note(SandboxReleased(SandboxId(sandbox.sandbox_id)))

@@ -1,8 +1,8 @@
 """The journal: every effect of an agent passes here, is recorded when it starts and when it ends, and can be stopped.
 
-An effect's start is durable before the effect begins. Its end is queued at once and made durable, at the latest, with
-the next start: the log keeps the order, so nothing waits twice. Ids come from where an effect was asked for (`place`),
-so that a second run of the same program asks for the same ids.
+An effect's start is durable before the effect begins. Its end is queued at once and made durable within milliseconds,
+at the latest with the next start: the log keeps the order, so nothing waits twice. Ids come from where an effect was
+asked for (`place`), so that a second run of the same program asks for the same ids.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Journal:
 
     def note(self, *facts: Fact, causation: int | None = None) -> asyncio.Future[Appended]:
         """Queue facts; durable with the next start or at the end of the turn."""
-        return self.writer.write(facts, causation=self.cause if causation is None else causation)
+        return self.writer.write(facts, causation=self.cause if causation is None else causation, linger=True)
 
     async def record_start(self, fact: Fact, causation: int | None = None) -> int:
         """Make a start durable and give its seq. Errors: Stopped before it, or when it may not be written any more.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -111,14 +111,21 @@ class TurnRun:
         effects = ThreadEffects(self.journal, self._cells, loop, parts.tool_threads, deadline)
         context = contextvars.copy_context()
         program = loop.run_in_executor(parts.turn_threads, context.run, parts.program, self._inputs(), effects)
+        closing: Awaitable[object] | None = None
         try:
             end = await self._outcome(program)
+            if isinstance(end, TurnCompleted):  # nothing runs in its sandboxes: the answer need not wait for their end
+                closing = self._cells.give_up()
         finally:
             if timer is not None:
                 timer.cancel()
             await self._cells.close()
         self.journal.note(end)
-        await self._writer.flush()
+        try:
+            await self._writer.flush()
+        finally:
+            if closing is not None:
+                await closing
         return end
 
     def _inputs(self) -> TurnInputs:

@@ -2,7 +2,9 @@
 
 A writer knows its own version, so a second write need not wait for the first. What is written while an append is under
 way goes out together with the next one. `write` returns at once with a future; await it where durability must come
-first (before an effect starts, before an answer is given), and only there.
+first (before an effect starts, before an answer is given), and only there. What nobody waits for is written to
+`linger`: the end of one effect then goes out with the start of the next, in one commit where there would be two, the
+second waiting for the first.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from events.errors import Fenced, FleetError, LogUnavailable
 from events.ids import AgentId, SessionId
 from events.log import Append, Appended, Conflict, Duplicate, EventLog, KeyClash, Verdict
 
+LINGER_SECONDS = 0.005
+"""How long a write that lingers waits for company; a reader sees it so much later at most."""
 RETRY_SECONDS = 0.1
 RETRY_LIMIT_SECONDS = 1.0
 
@@ -53,9 +57,13 @@ class StreamWriter:
         self._failure: FleetError | None = None
         self._queue: deque[_Waiting] = deque()
         self._sender: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def write(self, facts: Sequence[Fact], *, causation: int = 0) -> asyncio.Future[Appended]:
-        """Queue facts; the future gives their seqs once durable. Errors in it: Fenced, LogError, TooLarge."""
+    def write(self, facts: Sequence[Fact], *, causation: int = 0, linger: bool = False) -> asyncio.Future[Appended]:
+        """Queue facts; the future gives their seqs once durable. Errors in it: Fenced, LogError, TooLarge.
+
+        Facts that `linger` go with the next write or flush, or by themselves after `LINGER_SECONDS`.
+        """
         done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         done.add_done_callback(_seen)
         if self._failure is not None:
@@ -64,8 +72,10 @@ class StreamWriter:
         request = Append(self.session_id, self.agent_id, tuple(facts), self.version, self.epoch, causation)
         self.version += len(facts)
         self._queue.append(_Waiting(request, done))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.ensure_future(self._send())
+        if not linger:
+            self._go()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._go)
         return done
 
     @property
@@ -75,10 +85,19 @@ class StreamWriter:
 
     async def flush(self) -> None:
         """Return when everything written so far is durable. Errors: Fenced, LogError, TooLarge."""
+        self._go()
         if self._sender is not None:
             await asyncio.shield(self._sender)
         if self._failure is not None:
             raise self._failure
+
+    def _go(self) -> None:
+        """Have what is queued sent now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._queue and (self._sender is None or self._sender.done()):
+            self._sender = asyncio.ensure_future(self._send())
 
     async def _send(self) -> None:
         while self._queue:

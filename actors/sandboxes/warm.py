@@ -7,7 +7,6 @@ specs with the limits the spares were started with are served from them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 
@@ -85,8 +84,8 @@ class WarmProvider:
         self._provider = provider
         self._wanted = spares
         self._limits = limits
-        self._spares: deque[Sandbox] = deque()
-        self._starting: asyncio.Task[None] | None = None
+        self._spares: deque[asyncio.Task[Sandbox]] = deque()
+        """Ready or on their way: one half started is sooner there than one more, which would slow it down besides."""
         self._count = 0
         self._closed = False
 
@@ -95,24 +94,41 @@ class WarmProvider:
         return self._provider.name
 
     async def fill(self) -> None:
-        """Start what is missing. A failure is left for the turn that needs a sandbox to report."""
-        with contextlib.suppress(SandboxUnavailable):
-            while len(self._spares) < self._wanted and not self._closed:
-                self._count += 1
-                self._spares.append(await self._provider.start(SandboxSpec(f"spare-{self._count}", self._limits)))
+        """Start what is missing and wait for it. A failure is left for the turn that needs a sandbox to report."""
+        self._top_up()
+        if self._spares:
+            await asyncio.wait(self._spares)
+
+    def _top_up(self) -> None:
+        while len(self._spares) < self._wanted and not self._closed:
+            self._count += 1
+            spec = SandboxSpec(f"spare-{self._count}", self._limits)
+            self._spares.append(asyncio.ensure_future(self._provider.start(spec)))
 
     async def start(self, spec: SandboxSpec) -> Sandbox:
         spare = self._spares.popleft() if self._spares and spec.limits == self._limits else None
-        if not self._closed and (self._starting is None or self._starting.done()):
-            self._starting = asyncio.ensure_future(self.fill())
+        self._top_up()
         if spare is None:
             return await self._provider.start(spec)
-        return GivenOut(spare, spec.sandbox_id)
+        try:
+            return GivenOut(await spare, spec.sandbox_id)
+        except SandboxUnavailable:
+            return await self._provider.start(spec)
+        except asyncio.CancelledError:
+            await _end(spare)
+            raise
 
     async def close(self) -> None:
         self._closed = True
-        if self._starting is not None:
-            self._starting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._starting
+        for spare in self._spares:
+            spare.cancel()
+        for spare in self._spares:
+            await _end(spare)
         await self._provider.close()
+
+
+async def _end(spare: asyncio.Task[Sandbox]) -> None:
+    """Wait until a cancelled start has ended, and end what it had started all the same."""
+    await asyncio.wait({spare})
+    if not spare.cancelled() and spare.exception() is None:
+        await spare.result().close()

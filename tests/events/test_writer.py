@@ -59,6 +59,18 @@ async def test_writes_in_flight_keep_their_order_and_share_an_append(log: Unreli
     assert log.appends == 1
 
 
+async def test_what_lingers_goes_with_the_next_write_and_otherwise_by_itself(log: Unreliable) -> None:
+    writer = StreamWriter(log, SESSION, AGENT)
+    ended = writer.write([SessionRenamed("end")], linger=True)
+    started = writer.write([SessionRenamed("start")])
+    assert ((await ended).last_seq, (await started).last_seq, log.appends) == (1, 2, 1)
+    assert (await writer.write([SessionRenamed("alone")], linger=True)).last_seq == 3
+    writer.write([SessionRenamed("last")], linger=True)
+    await writer.flush()
+    assert await titles(log) == ["end", "start", "alone", "last"]
+    assert log.appends == 3
+
+
 @pytest.mark.parametrize("failures", [["lost"], ["unknown"], ["lost", "unknown"], ["unknown", "lost", "lost"]])
 async def test_an_append_with_unknown_fate_takes_effect_once(log: Unreliable, failures: list[str]) -> None:
     log.failures = failures
