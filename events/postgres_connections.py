@@ -79,12 +79,14 @@ async def connect(url: str, *, wait_seconds: float, role: str | None) -> asyncpg
     settings = _SETTINGS if role is None else {**_SETTINGS, "role": role}
     while True:
         try:
-            connection = await asyncpg.connect(
-                url,
-                timeout=CONNECT_SECONDS,
-                command_timeout=COMMAND_SECONDS,
-                server_settings=settings,
-                max_cached_statement_lifetime=0,
+            connection = await _uncut(
+                asyncpg.connect(
+                    url,
+                    timeout=CONNECT_SECONDS,
+                    command_timeout=COMMAND_SECONDS,
+                    server_settings=settings,
+                    max_cached_statement_lifetime=0,
+                )
             )
         except Exception as error:
             # Without a database or with a wrong password, waiting will not help.
@@ -94,6 +96,20 @@ async def connect(url: str, *, wait_seconds: float, role: str | None) -> asyncpg
             pause = min(2 * pause, RETRY_MOST_SECONDS)
         else:
             return connection
+
+
+async def _uncut(connecting: Awaitable[asyncpg.Connection]) -> asyncpg.Connection:
+    """The connection. One that was made just as its caller was cancelled is closed, where it would be nobody's."""
+    task = asyncio.ensure_future(connecting)
+    try:
+        await asyncio.wait({task})
+    except BaseException:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is None:
+            task.result().terminate()
+        raise
+    return task.result()
 
 
 class Connections:
@@ -110,7 +126,11 @@ class Connections:
     async def open(self) -> asyncpg.Connection:
         """A new connection, the caller's to close. Driver errors."""
         connection = await connect(self._url, wait_seconds=self._patience, role=self._role)
-        await connection.execute(QUERIES["durable"])
+        try:
+            await connection.execute(QUERIES["durable"])
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
     @asynccontextmanager
