@@ -13,7 +13,7 @@ import msgspec
 
 from events import turn
 from events.values import Text
-from fleet.cli import amounts, attachments, names, target
+from fleet.cli import amounts, attachments, choosing, names, target
 from fleet.cli.console import Console
 from fleet.cli.facts import fact_of
 from fleet.cli.interrupts import Interrupts
@@ -85,6 +85,8 @@ class _Asking:
         self, args: argparse.Namespace, client: Client, console: Console, interrupts: Interrupts, *, passing: bool
     ) -> None:
         self.args = args
+        self.chosen = choosing.chosen(args)
+        self._stopping = False
         self.client = client
         self.console = console
         self.interrupts = interrupts
@@ -99,10 +101,10 @@ class _Asking:
         paths = [picked.path for picked in selection.files]
         body = api.SubmitTurn(
             task=task,
-            mode=self.args.mode,
-            model=self.args.model,
-            sub_model=self.args.sub_model,
-            budget=_budget(self.args),
+            mode=self.chosen.mode,
+            model=self.chosen.model,
+            sub_model=self.chosen.sub_model,
+            budget=self.chosen.budget,
             attachments=paths if len(paths) <= NAMED_ATTACHMENTS else [],
         )
         accepted = await self.client.submit(session_id, body, str(uuid.uuid4()))
@@ -130,7 +132,10 @@ class _Asking:
         if self.args.session:
             return (await names.find(self.client, self.args.session)).session_id
         body = api.CreateSession(
-            title=self.args.title or "", mode=self.args.mode, model=self.args.model, sub_model=self.args.sub_model
+            title=self.args.title or "",
+            mode=self.chosen.mode,
+            model=self.chosen.model,
+            sub_model=self.chosen.sub_model,
         )
         return (await self.client.create_session(body, str(uuid.uuid4()))).session_id
 
@@ -206,6 +211,7 @@ class _Asking:
                     attempt += 1
 
         def first() -> None:
+            self._stopping = True
             self.console.note("stopping the turn; Ctrl+C again leaves at once")
             requests.append(asyncio.create_task(request()))
 
@@ -241,6 +247,8 @@ class _Asking:
                 self.console.error(f"the turn failed: {fact.message} ({fact.code})")
             case turn.TurnCancelled():
                 self.console.error(f"the turn was stopped{': ' + fact.reason if fact.reason else ''}")
+                if self._stopping:
+                    return INTERRUPTED
         return FAILED
 
     def _say_sources(self, fact: turn.TurnCompleted) -> None:
@@ -271,17 +279,3 @@ def _with_answer(end: api.Event, answer: str) -> api.Event:
         return end
     data["answer"]["text"] = answer
     return msgspec.structs.replace(end, data=msgspec.Raw(msgspec.json.encode(data)))
-
-
-def _budget(args: argparse.Namespace) -> api.Budget | None:
-    """What the flags say; the rest is the stack's settings."""
-    given = {
-        "calls": args.budget_calls,
-        "tokens": args.budget_tokens,
-        "money_micros": None if args.budget_usd is None else max(1, round(args.budget_usd * 1_000_000)),
-        "seconds": args.timeout,
-        "depth": args.budget_depth,
-        "children": args.budget_children,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    return api.Budget(**given) if given else None

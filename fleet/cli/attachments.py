@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,6 +15,11 @@ from events.errors import BadPath
 from events.paths import check_path
 from fleet.cli import ignoring
 from fleet.cli.outcome import CommandError
+
+SECRETS = (".env", ".env.*", "*.pem", "*.key", "id_rsa*", "id_ed25519*", ".netrc", ".npmrc", ".pypirc")
+SECRET_FOLDERS = frozenset([".aws", ".ssh", ".gnupg"])
+NO_SECRETS = ("*.example", "*.sample", "*.template", "*.pub")
+"""What usually holds keys is not sent to a model because it lies in a folder; whoever means it names it."""
 
 
 class Picked(msgspec.Struct, frozen=True):
@@ -96,11 +103,19 @@ def _walk(root: Path, place: str, notices: list[str]) -> Iterator[Picked]:
             path = inside + entry.name + ("/" if is_folder else "")
             if entry.name in ignoring.NEVER or ignoring.ignored(path, chain):
                 continue
+            if entry.name in SECRET_FOLDERS if is_folder else _secret(entry.name):
+                notices.append(f"left out {prefix + path[len(base) :]}: it may hold keys; name it to attach it")
+                continue
             if is_folder:
                 below.append((Path(entry.path), path, chain))
             elif picked := _entry(entry, root, prefix + path[len(base) :], notices):
                 yield picked
         pending.extend(reversed(below))
+
+
+def _secret(name: str) -> bool:
+    matches = partial(fnmatchcase, name.lower())
+    return any(map(matches, SECRETS)) and not any(map(matches, NO_SECRETS))
 
 
 def _entry(entry: os.DirEntry[str], root: Path, path: str, notices: list[str]) -> Picked | None:

@@ -83,7 +83,9 @@ class Question(msgspec.Struct, frozen=True):
 
     @property
     def incident(self) -> bool:
-        return "failure" in self.kinds and bool(self.kinds & {"first", "why", "when", "last"})
+        """It asks how an outage went, not about one named thing: an order's number is looked for in lines instead."""
+        named = any(char.isdigit() for term in self.terms for char in term)
+        return not named and "failure" in self.kinds and bool(self.kinds & {"first", "why", "when", "last"})
 
     @property
     def computes(self) -> bool:

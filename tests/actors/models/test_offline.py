@@ -358,3 +358,14 @@ async def test_the_router_goes_by_the_prefix() -> None:
     built_in = await routed.complete(ModelRequest(OFFLINE, (Message("user", "hi?"),)), lambda piece: None)
     await routed.close()
     assert (elsewhere.text, built_in.money_micros, other.closed) == ("elsewhere", 0, 1)
+
+
+def test_a_question_about_one_numbered_thing_is_no_incident(answer: Answer, workspace: Path) -> None:
+    lines = [
+        "2026-05-01 10:03:10 ERROR payment failed for order 4711: card declined",
+        "2026-05-01 10:04:00 INFO order 4713 paid",
+        "2026-05-01 10:05:33 ERROR payment failed for order 4712: gateway timeout",
+    ]
+    (workspace / "web.log").write_text("\n".join(lines) + "\n")
+    found = answer("Why did the payment for order 4712 fail?")
+    assert "web.log:3" in found.answer.splitlines()[0]

@@ -103,14 +103,14 @@ def test_dependency_folders_are_never_attached_unless_named(tmp_path: Path) -> N
 
 
 def test_paths_read_as_they_were_written(tmp_path: Path) -> None:
-    make(tmp_path, dict.fromkeys(["in/src/a.py", "out/b.py", "in/.env"], "x"))
+    make(tmp_path, dict.fromkeys(["in/src/a.py", "out/b.py", "in/.hidden"], "x"))
     here = tmp_path / "in"
     assert [p.path for p in select(["src"], here).files] == ["src/a.py"]
     assert [p.path for p in select(["./src/a.py"], here).files] == ["src/a.py"]
     assert [p.path for p in select([str(here / "src/a.py")], here).files] == ["a.py"]
     assert [p.path for p in select(["../out"], here).files] == ["out/b.py"]
-    assert [p.path for p in select([".env"], here).files] == [".env"]
-    assert [p.path for p in select([".", "src"], here).files] == [".env", "src/a.py"]
+    assert [p.path for p in select([".hidden"], here).files] == [".hidden"]
+    assert [p.path for p in select([".", "src"], here).files] == [".hidden", "src/a.py"]
 
 
 def test_links_are_not_followed_and_those_that_lead_outside_are_named(tmp_path: Path) -> None:
@@ -154,3 +154,16 @@ def test_two_files_for_one_path(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="would both be x"):
         select([str(tmp_path / "a/x"), str(tmp_path / "b/x")], tmp_path)
     assert len(select(["a/x", "a/x", "a"], tmp_path).files) == 1
+
+
+def test_what_usually_holds_keys_is_left_out_of_folders_and_taken_when_named(tmp_path: Path) -> None:
+    kept = ("a.txt", ".env.example", "id_rsa.pub")
+    secret = (".env", ".env.local", "server.KEY", "deploy.pem", "id_rsa")
+    for name in (*kept, *secret):
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "known_hosts").write_text("x")
+    found = select([str(tmp_path)], tmp_path)
+    assert sorted(Path(picked.path).name for picked in found.files) == sorted(kept)
+    assert sum("may hold keys" in notice for notice in found.notices) == len(secret) + 1
+    assert [picked.path for picked in select([str(tmp_path / ".env")], tmp_path).files] == [".env"]
