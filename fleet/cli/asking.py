@@ -20,6 +20,7 @@ from fleet.cli.interrupts import Interrupts
 from fleet.cli.outcome import DONE, FAILED, INTERRUPTED, UNREACHABLE, CommandError
 from fleet.cli.progress import Progress
 from fleet.cli.uploads import Upload
+from fleet.cli.wishes import wishes
 from fleet.client import Client, ClientError, Connected, Disconnected, Follower, ends_turn
 from gateway import api
 
@@ -85,6 +86,7 @@ class _Asking:
         self, args: argparse.Namespace, client: Client, console: Console, interrupts: Interrupts, *, passing: bool
     ) -> None:
         self.args = args
+        self.wishes = wishes(args)
         self.client = client
         self.console = console
         self.interrupts = interrupts
@@ -99,10 +101,10 @@ class _Asking:
         paths = [picked.path for picked in selection.files]
         body = api.SubmitTurn(
             task=task,
-            mode=self.args.mode,
-            model=self.args.model,
-            sub_model=self.args.sub_model,
-            budget=_budget(self.args),
+            mode=self.wishes.mode,
+            model=self.wishes.model,
+            sub_model=self.wishes.sub_model,
+            budget=self.wishes.budget,
             attachments=paths if len(paths) <= NAMED_ATTACHMENTS else [],
         )
         accepted = await self.client.submit(session_id, body, str(uuid.uuid4()))
@@ -130,7 +132,10 @@ class _Asking:
         if self.args.session:
             return (await names.find(self.client, self.args.session)).session_id
         body = api.CreateSession(
-            title=self.args.title or "", mode=self.args.mode, model=self.args.model, sub_model=self.args.sub_model
+            title=self.args.title or "",
+            mode=self.wishes.mode,
+            model=self.wishes.model,
+            sub_model=self.wishes.sub_model,
         )
         return (await self.client.create_session(body, str(uuid.uuid4()))).session_id
 
@@ -271,17 +276,3 @@ def _with_answer(end: api.Event, answer: str) -> api.Event:
         return end
     data["answer"]["text"] = answer
     return msgspec.structs.replace(end, data=msgspec.Raw(msgspec.json.encode(data)))
-
-
-def _budget(args: argparse.Namespace) -> api.Budget | None:
-    """What the flags say; the rest is the stack's settings."""
-    given = {
-        "calls": args.budget_calls,
-        "tokens": args.budget_tokens,
-        "money_micros": None if args.budget_usd is None else max(1, round(args.budget_usd * 1_000_000)),
-        "seconds": args.timeout,
-        "depth": args.budget_depth,
-        "children": args.budget_children,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    return api.Budget(**given) if given else None

@@ -15,6 +15,7 @@ from events import turn
 from events.values import Text
 from fleet.cli.asking import read_task
 from fleet.cli.outcome import CommandError
+from gateway import api
 from tests.fleet.cli.conftest import Ran
 from tests.fleet.cli.gateway_standin import Kept, Standin, answered, begun, failed
 
@@ -47,6 +48,27 @@ async def test_the_answer_alone_is_on_stdout(standin: Standin, fleet: Fleet) -> 
     assert body.mode == "rlm"
     assert body.budget is not None
     assert (body.budget.money_micros, body.budget.seconds) == (500_000, 60)
+
+
+async def test_what_is_set_here_goes_with_the_turn(
+    standin: Standin, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "fleet.toml").write_text('mode = "flex"\n[budgets]\ncalls = 7\nmoney_usd = 0.25\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEET_MODEL", "openai/a")
+    monkeypatch.setenv("FLEET_SUB_MODEL", "openai/b")
+    monkeypatch.setenv("FLEET_BUDGET_DEPTH", "0")
+    await fleet("ask", "x")
+    await fleet("ask", "x", "--session", "last", "--model", "openai/c", "--budget-calls", "9")
+    for body, model, calls in zip(standin.submitted, ("openai/a", "openai/c"), (7, 9), strict=True):
+        assert (body.mode, body.model, body.sub_model) == ("flex", model, "openai/b")
+        assert body.budget == api.Budget(calls=calls, money_micros=250_000, depth=0)
+
+
+async def test_what_is_built_in_is_left_to_the_stack(standin: Standin, fleet: Fleet) -> None:
+    await fleet("ask", "x")
+    [body] = standin.submitted
+    assert (body.mode, body.model, body.sub_model, body.budget) == (None, None, None, None)
 
 
 async def test_json_is_the_events_and_last_the_end_with_its_answer(standin: Standin, fleet: Fleet) -> None:
