@@ -93,6 +93,7 @@ class _Asking:
         self.passing = passing
         self._lost_seconds = 0.0
         self._lost = False
+        self._stopping = False
 
     async def run(self, task: str, selection: attachments.Selection) -> int:
         session_id = await self._session()
@@ -211,6 +212,7 @@ class _Asking:
                     attempt += 1
 
         def first() -> None:
+            self._stopping = True
             self.console.note("stopping the turn; Ctrl+C again leaves at once")
             requests.append(asyncio.create_task(request()))
 
@@ -246,6 +248,7 @@ class _Asking:
                 self.console.error(f"the turn failed: {fact.message} ({fact.code})")
             case turn.TurnCancelled():
                 self.console.error(f"the turn was stopped{': ' + fact.reason if fact.reason else ''}")
+                return INTERRUPTED if self._stopping else FAILED
         return FAILED
 
     def _say_sources(self, fact: turn.TurnCompleted) -> None:

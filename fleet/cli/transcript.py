@@ -27,7 +27,7 @@ def turn(turn: api.Turn, *, cells: bool) -> Iterator[str]:
     if turn.answer:
         yield turn.answer
     if turn.error:
-        yield f"[{turn.error_code}: {turn.error}]"
+        yield f"[{turn.error_code or turn.status}: {turn.error}]"
     for notice in turn.notices:
         yield f"[note: {notice}]"
     if turn.ungrounded:

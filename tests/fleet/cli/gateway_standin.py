@@ -148,6 +148,7 @@ class Standin:
                         iso(kept.made_ms),
                         answer=end.answer.text if isinstance(end, turn.TurnCompleted) else "",
                         answer_digest=end.answer.digest if isinstance(end, turn.TurnCompleted) else "",
+                        error=end.reason if isinstance(end, turn.TurnCancelled) else "",
                         cells=cells,
                     )
                 )

@@ -62,6 +62,12 @@ async def test_show(standin: Standin, fleet: Fleet, kept: Kept) -> None:
     assert (shown["at"], shown["turns"][0]["task"], shown["older"]) == (5, "why?", False)
 
 
+async def test_show_says_why_a_turn_was_cancelled(standin: Standin, fleet: Fleet, kept: Kept) -> None:
+    submit(standin, kept, "why?")
+    await fleet("cancel", kept.session_id)
+    assert "\n[cancelled: operator]\n" in (await fleet("show", kept.session_id)).out
+
+
 async def test_show_leaves_older_turns_out_and_says_so(standin: Standin, fleet: Fleet, kept: Kept) -> None:
     for number in range(5):
         submit(standin, kept, f"task {number}")
