@@ -11,7 +11,7 @@ import msgspec
 
 from events.errors import BadPath
 from events.paths import check_path
-from fleet.cli import ignoring
+from fleet.cli import ignoring, secret_files
 from fleet.cli.outcome import CommandError
 
 
@@ -35,18 +35,21 @@ def select(names: Sequence[str], cwd: Path) -> Selection:
 
     A name within the current folder keeps its path, so that citations read as the operator wrote it; any other
     goes by its last part, and the contents of ``.`` go to the top. Folders are walked with their ignore rules (see
-    `ignoring`). Links within folders are not followed. Errors: CommandError, when a named file cannot be attached.
+    `ignoring`), and without what usually holds secrets. Links within folders are not followed. Errors: CommandError,
+    when a named file cannot be attached.
     """
     found: dict[str, Picked] = {}
     notices: list[str] = []
+    left_out = secret_files.LeftOut()
     for name in names:
         source = Path(os.path.abspath(cwd / Path(name).expanduser()))
-        for picked in _named(source, _place(source, name, cwd), notices):
+        for picked in _named(source, _place(source, name, cwd), notices, left_out):
             other = found.setdefault(picked.path, picked)
             if other.source != picked.source:
                 raise CommandError(
                     f"{other.source} and {picked.source} would both be {picked.path}; attach one of them"
                 )
+    notices += left_out.notices(picked.source for picked in found.values())
     return Selection(list(found.values()), notices)
 
 
@@ -57,7 +60,7 @@ def _place(source: Path, name: str, cwd: Path) -> str:
     return source.name
 
 
-def _named(source: Path, place: str, notices: list[str]) -> Iterator[Picked]:
+def _named(source: Path, place: str, notices: list[str], left_out: secret_files.LeftOut) -> Iterator[Picked]:
     try:
         found = source.stat()  # a link that is named is meant
     except OSError as error:
@@ -65,7 +68,7 @@ def _named(source: Path, place: str, notices: list[str]) -> Iterator[Picked]:
     if not os.access(source, os.R_OK):
         raise CommandError(f"cannot attach {source}: no permission to read it")
     if stat.S_ISDIR(found.st_mode):
-        yield from _walk(source.resolve(), place, notices)
+        yield from _walk(source.resolve(), place, notices, left_out)
         return
     if not stat.S_ISREG(found.st_mode):
         raise CommandError(f"cannot attach {source}: it is {_kind(found.st_mode)}, not a file or folder")
@@ -74,7 +77,7 @@ def _named(source: Path, place: str, notices: list[str]) -> Iterator[Picked]:
     yield Picked(source.resolve(), place, found.st_size)
 
 
-def _walk(root: Path, place: str, notices: list[str]) -> Iterator[Picked]:
+def _walk(root: Path, place: str, notices: list[str], left_out: secret_files.LeftOut) -> Iterator[Picked]:
     top, chain = ignoring.above(root)
     base = "".join(f"{part}/" for part in root.relative_to(top).parts)
     prefix = f"{place}/" if place else ""
@@ -96,7 +99,10 @@ def _walk(root: Path, place: str, notices: list[str]) -> Iterator[Picked]:
             path = inside + entry.name + ("/" if is_folder else "")
             if entry.name in ignoring.NEVER or ignoring.ignored(path, chain):
                 continue
-            if is_folder:
+            kind = secret_files.kind_of(entry.name, folder=is_folder)
+            if kind and not entry.is_symlink():
+                left_out.add(kind, Path(entry.path), prefix + path[len(base) :])
+            elif is_folder:
                 below.append((Path(entry.path), path, chain))
             elif picked := _entry(entry, root, prefix + path[len(base) :], notices):
                 yield picked

@@ -30,7 +30,23 @@ one/two/any/where/f q1.txt q12.txt range1.dat range5.dat crlf.txt #hash a/x.log 
 a/b/shown.txt a/b/hidden.txt a/b/sub/deep.txt a/b/sub/shown.txt a/build2/f a/build/f build2 ünïcode/日本.txt
 .hidden folder/file.txt folder/sub/file.txt .config/f empty/.keep b/c weird[ x/y/z/keep.log ~tilde
 """
-NAMES = ["sp ace", *LISTED.split()]
+SECRET = [
+    ".env",
+    "a/.env",
+    ".env.local",
+    "certs/server.pem",
+    "certs/server.key",
+    "a/id_rsa",
+    "id_ed25519.pub",
+    ".netrc",
+    "a/.npmrc",
+    ".pypirc",
+    ".aws/credentials",
+    "a/.ssh/config",
+    ".gnupg/x",
+]
+SAMPLES = [".env.example", "a/.env.sample", ".env.template", "key", "environment.env"]
+NAMES = ["sp ace", *LISTED.split(), *SECRET, *SAMPLES]
 
 
 def make(root: Path, files: dict[str, str]) -> None:
@@ -53,10 +69,12 @@ def attached(root: Path) -> list[str]:
     return sorted(picked.path for picked in select(["."], root).files)
 
 
-def test_the_result_is_what_git_shows(tmp_path: Path) -> None:
+def test_the_result_is_what_git_shows_without_secrets(tmp_path: Path) -> None:
     make(tmp_path, {**RULES, **dict.fromkeys(NAMES, "x")})
     git = shown_by_git(tmp_path)
-    assert attached(tmp_path) == git
+    assert set(SECRET) <= set(git)
+    assert attached(tmp_path) == sorted(set(git) - set(SECRET))
+    assert set(SAMPLES) <= set(git)
     assert {"a/b/shown.txt", "deep/kept.txt", "glob/yes/a.txt"} <= set(git)
 
 
@@ -110,7 +128,23 @@ def test_paths_read_as_they_were_written(tmp_path: Path) -> None:
     assert [p.path for p in select([str(here / "src/a.py")], here).files] == ["a.py"]
     assert [p.path for p in select(["../out"], here).files] == ["out/b.py"]
     assert [p.path for p in select([".env"], here).files] == [".env"]
-    assert [p.path for p in select([".", "src"], here).files] == [".env", "src/a.py"]
+    assert [p.path for p in select([".", "src", ".env"], here).files] == ["src/a.py", ".env"]
+
+
+def test_secrets_are_left_out_with_a_line_for_each_kind_unless_they_are_named(tmp_path: Path) -> None:
+    make(tmp_path, dict.fromkeys(["app.py", ".env", "b/.env", *(f"k{n}.pem" for n in range(5)), ".aws/config"], "x"))
+    (tmp_path / ".netrc").symlink_to("app.py")
+    selection = select(["."], tmp_path)
+    assert [picked.path for picked in selection.files] == ["app.py"]
+    assert sorted(selection.notices) == [
+        "left out 1 folder that usually holds secrets (.aws/); name it with --attach to include it",
+        "left out 2 files that usually hold secrets (.env, b/.env); name them with --attach to include them",
+        "left out 5 files that usually hold secrets (k0.pem, k1.pem, k2.pem, …); "
+        "name them with --attach to include them",
+    ]
+    named = select([".", "b", ".env", "b/.env", ".aws", "k3.pem"], tmp_path)
+    assert {picked.path for picked in named.files} == {"app.py", ".env", "b/.env", ".aws/config", "k3.pem"}
+    assert [notice[:16] for notice in named.notices] == ["left out 4 files"]
 
 
 def test_links_are_not_followed_and_those_that_lead_outside_are_named(tmp_path: Path) -> None:
