@@ -78,7 +78,7 @@ def _session_row(session: api.SessionSummary) -> str:
 async def _show(args: argparse.Namespace, console: Console) -> int:
     async with target.connected(args) as client:
         found = await names.find(client, args.session)
-        session = await client.session(found.session_id)
+        session = await client.session(found.session_id, args.at)
         turns, older, at = await _turns(client, found, args)
         turns = [await _whole(client, found.session_id, turn) for turn in turns]
         agents = (await client.agents(found.session_id, args.at)).agents if args.agents else None

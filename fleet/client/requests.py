@@ -77,8 +77,8 @@ class Client:
     async def sessions(self, cursor: str | None = None, limit: int | None = None) -> api.SessionPage:
         return await self._json("GET", "/sessions", api.SessionPage, {"cursor": cursor, "limit": limit})
 
-    async def session(self, session_id: str) -> api.SessionState:
-        return await self._json("GET", _path(session_id), api.SessionState)
+    async def session(self, session_id: str, at: int | None = None) -> api.SessionState:
+        return await self._json("GET", _path(session_id), api.SessionState, {"at": at})
 
     async def submit(self, session_id: str, body: api.SubmitTurn, key: str) -> api.TurnAccepted:
         """Submit a task. The same key and body gives the first answer again, so a lost answer is asked for again."""

@@ -203,13 +203,15 @@ class Standin:
 
     async def _state(self, request: web.Request) -> web.Response:
         kept = self._kept(request)
-        running = [t for t in self.turns(kept) if t.status == "running"]
+        at = int(request.query.get("at", len(kept.events)))
+        turns = [t for t in self.turns(kept) if t.seq <= at]
+        running = [t for t in turns if t.status == "running"]
         rows = [api.TurnSummary(t.turn_id, "running", t.task, t.seq) for t in running]
         return reply(
             api.SessionState(
-                *(kept.session_id, kept.title, iso(kept.made_ms), len(kept.events)),
+                *(kept.session_id, kept.title, iso(kept.made_ms), at),
                 *("running" if rows else "idle", "hybrid", "offline/extractive", "offline/extractive"),
-                *(len(self.turns(kept)), len(kept.files), api.Usage()),
+                *(len(turns), len(kept.files), api.Usage()),
                 running=rows[0] if rows else None,
                 queued=rows[1:],
             )

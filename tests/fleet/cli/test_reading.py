@@ -68,6 +68,16 @@ async def test_show_says_why_a_turn_was_cancelled(standin: Standin, fleet: Fleet
     assert "\n[cancelled: operator]\n" in (await fleet("show", kept.session_id)).out
 
 
+async def test_the_heading_is_of_the_moment_shown(standin: Standin, fleet: Fleet, kept: Kept) -> None:
+    for task in ("one", "two"):
+        submit(standin, kept, task)
+    heading = (await fleet("show", kept.session_id, "--at", "2")).out.splitlines()[1]
+    assert "1 turn ·" in heading
+    assert heading.endswith("seq 2")
+    shown = json.loads((await fleet("show", kept.session_id, "--json", "--at", "2")).out)
+    assert (shown["session"]["turns"], shown["session"]["seq"]) == (1, 2)
+
+
 async def test_show_leaves_older_turns_out_and_says_so(standin: Standin, fleet: Fleet, kept: Kept) -> None:
     for number in range(5):
         submit(standin, kept, f"task {number}")
