@@ -197,9 +197,16 @@ async def test_errors_are_one_line_with_the_next_thing_to_do(
     monkeypatch.setenv("FLEET_TOKEN", "wrong")
     ran = await fleet("ask", "x")
     assert ran.status == 2
-    assert ran.err == "fleet: a token is needed (set FLEET_TOKEN, or pass --token)\n"
+    assert (
+        ran.err == "fleet: the gateway does not accept the token from FLEET_TOKEN; correct it there, or pass --token\n"
+    )
+    ran = await fleet("--token", "wrong too", "sessions")
+    assert "does not accept the token from --token" in ran.err
     ran = await fleet("-v", "ask", "x")
     assert "because of unauthorized (401 unauthorized)" in ran.err
+    monkeypatch.delenv("FLEET_TOKEN")
+    ran = await fleet("ask", "x")
+    assert (ran.status, ran.err) == (2, "fleet: a token is needed (set FLEET_TOKEN, or pass --token)\n")
     standin.down = True
     assert (await fleet("ask", "x")).status == 3
     ran = await fleet("ask", "x", "--url", "http://127.0.0.1:1")
