@@ -54,6 +54,7 @@ class Standin:
         self.submitted: list[api.SubmitTurn] = []
         self.keys: dict[str, api.TurnAccepted] = {}
         self.blobs: dict[str, bytes] = {}
+        self.cell_output = "out\n"
         self.down = False
         self.log = "log-1"
         self.streams_opened = 0
@@ -130,7 +131,7 @@ class Standin:
         """Oldest first."""
         turns = []
         cells = [
-            api.Cell(fact.cell_id, fact.ordinal, event.agent_id, fact.code.text, "out\n", "ok", seq=event.seq)
+            api.Cell(fact.cell_id, fact.ordinal, event.agent_id, fact.code.text, self.cell_output, "ok", seq=event.seq)
             for event, fact in zip(kept.events, kept.facts, strict=True)
             if isinstance(fact, effects.CellStarted)
         ]

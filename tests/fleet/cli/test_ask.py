@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from events import turn
+from events import effects, turn
+from events.ids import CellId, SandboxId
 from events.values import Text
 from fleet.cli.asking import read_task
 from fleet.cli.outcome import CommandError
@@ -44,6 +45,7 @@ async def test_the_answer_alone_is_on_stdout(standin: Standin, fleet: Fleet) -> 
     ):
         assert said in ran.err
     assert "\x1b" not in ran.err
+    assert ran.err.count("many files") == 1
     [body] = standin.submitted
     assert body.mode == "rlm"
     assert body.budget is not None
@@ -69,6 +71,27 @@ async def test_what_is_built_in_is_left_to_the_stack(standin: Standin, fleet: Fl
     await fleet("ask", "x")
     [body] = standin.submitted
     assert (body.mode, body.model, body.sub_model, body.budget) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(("printed", "output"), [([], ""), ([], "\n"), (["\n"], "\n"), (["", "\n", " \n"], "\n \n")])
+async def test_a_cell_that_shows_nothing_has_no_line_of_output(
+    standin: Standin, fleet: Fleet, printed: list[str], output: str
+) -> None:
+    def script(standin: Standin, kept: Kept, turn_id: str) -> None:
+        cell = CellId("cell_1")
+        why = Text("\nName terms, search.\nMore.")
+        begun(standin, kept, turn_id)
+        standin.add(kept, turn_id, effects.CellStarted(cell, "k", 1, Text("x = 1"), SandboxId("box"), why))
+        standin.add(kept, turn_id, *(effects.CellPrinted(cell, "stdout", text) for text in printed))
+        standin.add(kept, turn_id, effects.CellFinished(cell, "ok", Text(output)))
+        standin.finish(kept, "42")
+
+    standin.script = script
+    ran = await fleet("ask", "x")
+    assert "\ncell 1: Name terms, search.\ncell 1 ok, " in ran.err
+    assert "cell 1: Name terms, search." in (await fleet("events", "last")).out
+    standin.cell_output = output
+    assert "  | " not in (await fleet("show", "last", "--cells")).out
 
 
 async def test_json_is_the_events_and_last_the_end_with_its_answer(standin: Standin, fleet: Fleet) -> None:

@@ -45,6 +45,14 @@ async def test_sessions(standin: Standin, fleet: Fleet, kept: Kept) -> None:
     assert len((await fleet("sessions", "-q", "many 1", "--limit", "100")).out.splitlines()) == 100
 
 
+async def test_one_turn_is_not_turns(standin: Standin, fleet: Fleet, kept: Kept) -> None:
+    submit(standin, kept, "x")
+    one, none = (await fleet("sessions")).out.splitlines()
+    assert " 1 turn  " in one
+    assert " 0 turns  before" in none
+    assert one.index("tidy") == none.index("before")
+
+
 async def test_show(standin: Standin, fleet: Fleet, kept: Kept) -> None:
     await asked(standin, fleet, kept)
     ran = await fleet("show", kept.session_id, "--cells", "--agents", "--usage")
