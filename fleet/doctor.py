@@ -20,33 +20,15 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from events.errors import FleetError, StackError
-from fleet import paths, postgres, ray_node, stack
+from actors.models.providers import check_model
+from events.errors import BadSetting, FleetError, StackError, UnknownModel
+from fleet import config, paths, postgres, ray_node, stack
 from fleet.config import Settings, unknown_variables
 from fleet.installations import OLDEST_VERSION, bubblewrap, embedded
 
 CHECK_SECONDS = 10.0
 SCARCE_BYTES = 2 * 1024**3
 TOO_LITTLE_BYTES = 256 * 1024**2
-
-# The variable each provider's key is in, by the part of the model's name before the slash. Others are not judged.
-PROVIDER_KEYS = {
-    "openai": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "gemini": "GEMINI_API_KEY",
-    "mistral": "MISTRAL_API_KEY",
-    "groq": "GROQ_API_KEY",
-    "deepseek": "DEEPSEEK_API_KEY",
-    "openrouter": "OPENROUTER_API_KEY",
-    "together_ai": "TOGETHERAI_API_KEY",
-    "fireworks_ai": "FIREWORKS_AI_API_KEY",
-    "cohere": "COHERE_API_KEY",
-    "xai": "XAI_API_KEY",
-    "perplexity": "PERPLEXITYAI_API_KEY",
-    "azure": "AZURE_API_KEY",
-    "replicate": "REPLICATE_API_KEY",
-    "huggingface": "HF_TOKEN",
-}
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -75,6 +57,22 @@ async def examine(settings: Settings) -> list[Result]:
         Result(name=name, level=found.level, detail=found.detail, todo=found.todo)
         for (name, _), found in zip(CHECKS, findings, strict=True)
     ]
+
+
+def settings_or_finding(home: str | None) -> tuple[Settings, list[Result]]:
+    """The settings in force; where one is wrong, those without the files, or the built-in ones, and what is wrong."""
+    try:
+        return config.load({"home": home}), []
+    except BadSetting as error:
+        what, _, todo = str(error).partition("; ")
+    wrong = Result(name="settings", level="fail", detail=" ".join(what.split()), todo=todo or "correct it there")
+    nowhere = os.devnull  # no file is below it
+    try:
+        settings = config.load({"home": nowhere}, cwd=Path(nowhere))
+    except BadSetting:
+        settings = config.load({"home": nowhere}, {}, Path(nowhere))
+    place = home or os.environ.get("FLEET_HOME") or config.default_home(os.environ)
+    return msgspec.structs.replace(settings, home=Path(os.path.abspath(Path(place).expanduser()))), [wrong]
 
 
 def render(results: Sequence[Result]) -> str:
@@ -264,9 +262,11 @@ async def _gateway(settings: Settings) -> Finding:
 
 async def _model(settings: Settings) -> Finding:
     for model in dict.fromkeys((settings.model, settings.sub_model)):
-        key = PROVIDER_KEYS.get(model.partition("/")[0])
-        if key and not os.environ.get(key) and not settings.api_base:
-            return Finding("fail", f"{model} needs a key", f"set {key}, or FLEET_MODEL=offline/extractive")
+        try:
+            check_model(model)  # as the gateway does when a task comes
+        except UnknownModel as error:
+            what, _, todo = str(error).replace(" needs a key: ", " needs a key; ").partition("; ")
+            return Finding("fail", what, todo or "set FLEET_MODEL and FLEET_SUB_MODEL")
     if settings.model.startswith("offline/"):
         return Finding("ok", f"{settings.model}: no key and no network, and not a language model")
     return Finding("ok", settings.model)

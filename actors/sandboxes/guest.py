@@ -79,6 +79,21 @@ def limit_digits(count: int) -> None:
         sys.set_int_max_str_digits(count)
 
 
+TREES = _thread.allocate_lock()
+"""CPython 3.11 counts the depth of trees in one place for all threads; several interpreters may share a process."""
+
+
+def compiled(code: str, filename: str) -> list[Any]:
+    """The code compiled: its statements, and its last expression apart if it ends in one."""
+    with TREES:
+        tree: Any = compile(code, filename, "exec", 0x400, True)  # PyCF_ONLY_AST
+        last = tree.body.pop().value if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
+        parts = [compile(tree, filename, "exec", 0x2000, True)]  # PyCF_ALLOW_TOP_LEVEL_AWAIT
+        if last is not None:
+            parts.append(compile(_ast.Expression(last), filename, "eval", 0x2000, True))
+    return parts
+
+
 class Interpreter:
     """One namespace, the cells that ran in it, and how each of them ended."""
 
@@ -138,11 +153,7 @@ class Interpreter:
             self.running = True
             self._started()
             remember_source(filename, code)
-            tree: Any = compile(code, filename, "exec", 0x400, True)  # PyCF_ONLY_AST
-            last = tree.body.pop().value if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
-            parts = [compile(tree, filename, "exec", 0x2000, True)]  # PyCF_ALLOW_TOP_LEVEL_AWAIT
-            if last is not None:
-                parts.append(compile(_ast.Expression(last), filename, "eval", 0x2000, True))
+            parts = compiled(code, filename)
             if any(part.co_flags & 0x80 for part in parts):  # CO_COROUTINE
                 value = self._await(self._evaluate(parts))
             else:

@@ -13,13 +13,14 @@ import msgspec
 
 from events import turn
 from events.values import Text
-from fleet.cli import amounts, attachments, choosing, names, target
+from fleet.cli import amounts, attachments, names, target
 from fleet.cli.console import Console
 from fleet.cli.facts import fact_of
 from fleet.cli.interrupts import Interrupts
 from fleet.cli.outcome import DONE, FAILED, INTERRUPTED, UNREACHABLE, CommandError
 from fleet.cli.progress import Progress
 from fleet.cli.uploads import Upload
+from fleet.cli.wishes import wishes
 from fleet.client import Client, ClientError, Connected, Disconnected, Follower, ends_turn
 from gateway import api
 
@@ -85,14 +86,14 @@ class _Asking:
         self, args: argparse.Namespace, client: Client, console: Console, interrupts: Interrupts, *, passing: bool
     ) -> None:
         self.args = args
-        self.chosen = choosing.chosen(args)
-        self._stopping = False
+        self.wishes = wishes(args)
         self.client = client
         self.console = console
         self.interrupts = interrupts
         self.passing = passing
         self._lost_seconds = 0.0
         self._lost = False
+        self._stopping = False
 
     async def run(self, task: str, selection: attachments.Selection) -> int:
         session_id = await self._session()
@@ -101,10 +102,10 @@ class _Asking:
         paths = [picked.path for picked in selection.files]
         body = api.SubmitTurn(
             task=task,
-            mode=self.chosen.mode,
-            model=self.chosen.model,
-            sub_model=self.chosen.sub_model,
-            budget=self.chosen.budget,
+            mode=self.wishes.mode,
+            model=self.wishes.model,
+            sub_model=self.wishes.sub_model,
+            budget=self.wishes.budget,
             attachments=paths if len(paths) <= NAMED_ATTACHMENTS else [],
         )
         accepted = await self.client.submit(session_id, body, str(uuid.uuid4()))
@@ -133,9 +134,9 @@ class _Asking:
             return (await names.find(self.client, self.args.session)).session_id
         body = api.CreateSession(
             title=self.args.title or "",
-            mode=self.chosen.mode,
-            model=self.chosen.model,
-            sub_model=self.chosen.sub_model,
+            mode=self.wishes.mode,
+            model=self.wishes.model,
+            sub_model=self.wishes.sub_model,
         )
         return (await self.client.create_session(body, str(uuid.uuid4()))).session_id
 
@@ -247,8 +248,7 @@ class _Asking:
                 self.console.error(f"the turn failed: {fact.message} ({fact.code})")
             case turn.TurnCancelled():
                 self.console.error(f"the turn was stopped{': ' + fact.reason if fact.reason else ''}")
-                if self._stopping:
-                    return INTERRUPTED
+                return INTERRUPTED if self._stopping else FAILED
         return FAILED
 
     def _say_sources(self, fact: turn.TurnCompleted) -> None:

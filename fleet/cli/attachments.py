@@ -5,21 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from events.errors import BadPath
 from events.paths import check_path
-from fleet.cli import ignoring
+from fleet.cli import ignoring, secret_files
 from fleet.cli.outcome import CommandError
-
-SECRETS = (".env", ".env.*", "*.pem", "*.key", "id_rsa*", "id_ed25519*", ".netrc", ".npmrc", ".pypirc")
-SECRET_FOLDERS = frozenset([".aws", ".ssh", ".gnupg"])
-NO_SECRETS = ("*.example", "*.sample", "*.template", "*.pub")
-"""What usually holds keys is not sent to a model because it lies in a folder; whoever means it names it."""
 
 
 class Picked(msgspec.Struct, frozen=True):
@@ -42,18 +35,21 @@ def select(names: Sequence[str], cwd: Path) -> Selection:
 
     A name within the current folder keeps its path, so that citations read as the operator wrote it; any other
     goes by its last part, and the contents of ``.`` go to the top. Folders are walked with their ignore rules (see
-    `ignoring`). Links within folders are not followed. Errors: CommandError, when a named file cannot be attached.
+    `ignoring`), and without what usually holds secrets. Links within folders are not followed. Errors: CommandError,
+    when a named file cannot be attached.
     """
     found: dict[str, Picked] = {}
     notices: list[str] = []
+    left_out = secret_files.LeftOut()
     for name in names:
         source = Path(os.path.abspath(cwd / Path(name).expanduser()))
-        for picked in _named(source, _place(source, name, cwd), notices):
+        for picked in _named(source, _place(source, name, cwd), notices, left_out):
             other = found.setdefault(picked.path, picked)
             if other.source != picked.source:
                 raise CommandError(
                     f"{other.source} and {picked.source} would both be {picked.path}; attach one of them"
                 )
+    notices += left_out.notices(picked.source for picked in found.values())
     return Selection(list(found.values()), notices)
 
 
@@ -64,7 +60,7 @@ def _place(source: Path, name: str, cwd: Path) -> str:
     return source.name
 
 
-def _named(source: Path, place: str, notices: list[str]) -> Iterator[Picked]:
+def _named(source: Path, place: str, notices: list[str], left_out: secret_files.LeftOut) -> Iterator[Picked]:
     try:
         found = source.stat()  # a link that is named is meant
     except OSError as error:
@@ -72,7 +68,7 @@ def _named(source: Path, place: str, notices: list[str]) -> Iterator[Picked]:
     if not os.access(source, os.R_OK):
         raise CommandError(f"cannot attach {source}: no permission to read it")
     if stat.S_ISDIR(found.st_mode):
-        yield from _walk(source.resolve(), place, notices)
+        yield from _walk(source.resolve(), place, notices, left_out)
         return
     if not stat.S_ISREG(found.st_mode):
         raise CommandError(f"cannot attach {source}: it is {_kind(found.st_mode)}, not a file or folder")
@@ -81,7 +77,7 @@ def _named(source: Path, place: str, notices: list[str]) -> Iterator[Picked]:
     yield Picked(source.resolve(), place, found.st_size)
 
 
-def _walk(root: Path, place: str, notices: list[str]) -> Iterator[Picked]:
+def _walk(root: Path, place: str, notices: list[str], left_out: secret_files.LeftOut) -> Iterator[Picked]:
     top, chain = ignoring.above(root)
     base = "".join(f"{part}/" for part in root.relative_to(top).parts)
     prefix = f"{place}/" if place else ""
@@ -103,19 +99,14 @@ def _walk(root: Path, place: str, notices: list[str]) -> Iterator[Picked]:
             path = inside + entry.name + ("/" if is_folder else "")
             if entry.name in ignoring.NEVER or ignoring.ignored(path, chain):
                 continue
-            if entry.name in SECRET_FOLDERS if is_folder else _secret(entry.name):
-                notices.append(f"left out {prefix + path[len(base) :]}: it may hold keys; name it to attach it")
-                continue
-            if is_folder:
+            kind = secret_files.kind_of(entry.name, folder=is_folder)
+            if kind and not entry.is_symlink():
+                left_out.add(kind, Path(entry.path), prefix + path[len(base) :])
+            elif is_folder:
                 below.append((Path(entry.path), path, chain))
             elif picked := _entry(entry, root, prefix + path[len(base) :], notices):
                 yield picked
         pending.extend(reversed(below))
-
-
-def _secret(name: str) -> bool:
-    matches = partial(fnmatchcase, name.lower())
-    return any(map(matches, SECRETS)) and not any(map(matches, NO_SECRETS))
 
 
 def _entry(entry: os.DirEntry[str], root: Path, path: str, notices: list[str]) -> Picked | None:

@@ -39,6 +39,12 @@ def code_line(code: str) -> str:
     return first if len(lines) <= 1 else f"{first} ({len(lines)} lines)"
 
 
+def cell_line(fact: effects.CellStarted) -> str:
+    """What a cell is for, where the model said so, else what it does."""
+    said = short(fact.reasoning.text) if fact.reasoning else ""
+    return said or code_line(fact.code.text)
+
+
 def describe(event: api.Event) -> str:
     """An event in one line, safe for a terminal."""
     fact = fact_of(event)
@@ -78,7 +84,7 @@ def _say(fact: KnownFact) -> str:
         case effects.ModelCallFailed():
             return f"{fact.code}: {short(fact.message)}"
         case effects.CellStarted():
-            return f"cell {fact.ordinal}: {code_line(fact.code.text)}"
+            return f"cell {fact.ordinal}: {cell_line(fact)}"
         case effects.CellFinished():
             return f"{fact.status}, {amounts.seconds(fact.wall_seconds)}: {short(fact.output.text)}"
         case effects.ToolCalled():

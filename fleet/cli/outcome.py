@@ -54,6 +54,8 @@ def advice(error: Exception) -> str:
     match error:
         case client.Refusal() if error.problem.code in _IN_COMMANDS:
             return _IN_COMMANDS[error.problem.code]
+        case client.Refusal() if error.problem.status == 401 and error.token_from:
+            return f"the gateway does not accept the token from {error.token_from}; correct it there, or pass --token"
         case client.Refusal() if error.problem.status in (401, 403):
             return f"{text} (set FLEET_TOKEN, or pass --token)"
         case client.Unreachable():

@@ -41,6 +41,25 @@ class Parser(argparse.ArgumentParser):
         """Options and arguments as help shows them, without the commands below."""
         return [action for action in self._actions if action is not self._below]
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Refuses what it does not know here, where the options it may have meant are known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self._refuse(unknown)
+        return found, unknown
+
+    def _refuse(self, unknown: list[str]) -> NoReturn:
+        wrong = next((word.partition("=")[0] for word in unknown if word.startswith("-") and word != "-"), None)
+        if wrong is None:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}; a text of several words needs quotes")
+        from difflib import get_close_matches
+
+        options = [option for action in self._actions for option in action.option_strings]
+        near = get_close_matches(wrong, options, 1)
+        self.error(f"no option {wrong}" + (f", did you mean {near[0]}?" if near else ""))
+
     def error(self, message: str) -> NoReturn:
         if self._below is not None and "invalid choice: '" in message:
             from difflib import get_close_matches
@@ -48,8 +67,6 @@ class Parser(argparse.ArgumentParser):
             wrong = message.split("'")[1]
             near = get_close_matches(wrong, list(self.commands), 1)
             message = f"no command {wrong!r}" + (f", did you mean {near[0]!r}?" if near else "")
-        elif message.startswith("unrecognized arguments") and self._below is not None:
-            message += "; a text of several words needs quotes"
         line = " ".join(message.split())
         self.exit(WRONG_USE, f"fleet: {line}; see `{self.prog} --help`\n")
 

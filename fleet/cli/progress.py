@@ -8,7 +8,7 @@ from events import effects, session, turn
 from events.catalogue import KnownFact
 from events.values import Usage
 from fleet.cli import amounts
-from fleet.cli.facts import code_line, fact_of, short
+from fleet.cli.facts import cell_line, fact_of, short
 from gateway import api
 
 OUTPUT_LINES = 8
@@ -27,7 +27,6 @@ class Progress:
 
     def __init__(self, turn_id: str) -> None:
         self.turn_id = turn_id
-        self.route: turn.RouteChosen | None = None
         self.end: turn.TurnEnd | None = None
         self.sub_calls = 0
         self._agents: dict[str, str] = {turn_id: ""}
@@ -59,13 +58,10 @@ class Progress:
         return " · ".join(parts)
 
     def summary(self, elapsed_seconds: float) -> list[str]:
-        """How the turn went."""
-        lines = []
-        if self.route is not None:
-            lines.append(f"route    {_route(self.route)}")
+        """How the turn went; its route was a line when it was chosen."""
         work = [amounts.many(self.usage.cells, "cell"), amounts.many(self.sub_calls, "sub-call")]
         work += [amounts.many(self.usage.children, "child agent")] if self.usage.children else []
-        lines.append(f"work     {', '.join(work)}, {amounts.many(self.usage.calls, 'model call')} in all")
+        lines = [f"work     {', '.join(work)}, {amounts.many(self.usage.calls, 'model call')} in all"]
         lines.append(f"tokens   {_tokens(self.usage)}" + (f" ({self._model})" if self._model else ""))
         lines.append(f"cost     {amounts.money(self.usage.money_micros, self.usage.unpriced_calls)}")
         lines.append(f"time     {amounts.seconds(elapsed_seconds)}")
@@ -90,7 +86,7 @@ class Progress:
             case turn.TurnResumed():
                 return [f"continued by another worker ({short(fact.lost) or 'the first one is gone'})"]
             case turn.RouteChosen() if root:
-                self.route, self._running = fact, f"{fact.route} route"
+                self._running = f"{fact.route} route"
                 return [f"route {_route(fact)}"]
             case turn.NoticeRaised():
                 return [f"note: {short(fact.message, 1000)}"]
@@ -126,13 +122,13 @@ class Progress:
         if isinstance(fact, effects.CellStarted):
             cell = self._cells[fact.cell_id] = _Cell(f"cell {fact.ordinal}")
             self._running = f"running {cell.name}"
-            said = fact.reasoning.text.strip() if fact.reasoning else ""
-            return [f"{cell.name}: {short(said) if said else code_line(fact.code.text)}"]
+            return [f"{cell.name}: {cell_line(fact)}"]
         cell = self._cells.setdefault(fact.cell_id, _Cell("cell"))
         if isinstance(fact, effects.CellPrinted):
             return self._printed(cell, fact.text)
         self._count(cells=1)
-        unseen = fact.output.text if not cell.shown and not cell.partial else "\n" if cell.partial else ""
+        output = fact.output.text if fact.output.text.strip() else ""
+        unseen = output if not cell.shown and not cell.partial else "\n" if cell.partial else ""
         lines = self._printed(cell, unseen if not unseen or unseen.endswith("\n") else unseen + "\n")
         more = f", {amounts.many(cell.hidden, 'more line')}" if cell.hidden else ""
         error = f": {short(fact.error.text.strip().splitlines()[-1])}" if fact.error and fact.error.text.strip() else ""
@@ -142,6 +138,8 @@ class Progress:
     def _printed(self, cell: _Cell, text: str) -> list[str]:
         *whole, cell.partial = (cell.partial + text).split("\n")
         cell.partial = cell.partial[:1000]  # a line without an end is not collected for ever
+        while whole and not cell.shown and not whole[0].strip():
+            del whole[0]
         fits = whole[: OUTPUT_LINES - cell.shown]
         cell.shown += len(fits)
         cell.hidden += len(whole) - len(fits)

@@ -72,13 +72,14 @@ def _matches(session: api.SessionSummary, query: str) -> bool:
 def _session_row(session: api.SessionSummary) -> str:
     name = " ".join((session.title or session.last_task).split())
     name = name if len(name) <= 80 else name[:79] + "…"
-    return f"{session.session_id}  {session.updated_at[:19]}Z  {session.status:<8}  {session.turns:>4} turns  {name}"
+    turns = f"{session.turns:>4} {'turn ' if session.turns == 1 else 'turns'}"
+    return f"{session.session_id}  {session.updated_at[:19]}Z  {session.status:<8}  {turns}  {name}"
 
 
 async def _show(args: argparse.Namespace, console: Console) -> int:
     async with target.connected(args) as client:
         found = await names.find(client, args.session)
-        session = await client.session(found.session_id)
+        session = await client.session(found.session_id, args.at)
         turns, older, at = await _turns(client, found, args)
         turns = [await _whole(client, found.session_id, turn) for turn in turns]
         agents = (await client.agents(found.session_id, args.at)).agents if args.agents else None

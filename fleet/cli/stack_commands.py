@@ -91,7 +91,8 @@ async def _version(url: str, token: str) -> str | None:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    results = asyncio.run(examination.examine(target.settings_of(args)))
+    settings, wrong = examination.settings_or_finding(args.home)
+    results = wrong + asyncio.run(examination.examine(settings))
     Console().text(examination.render(results))
     return FAILED if any(result.level == "fail" for result in results) else DONE
 

@@ -35,10 +35,13 @@ def settings_of(args: argparse.Namespace, **more: str | None) -> config.Settings
 async def connected(args: argparse.Namespace) -> AsyncGenerator[Client]:
     """The gateway to read from; nothing is started. Errors: CommandError (3) where no stack runs."""
     if args.url:
-        url, token = args.url, _token_for(args)
+        url, (token, token_from) = args.url, _token_for(args)
     else:
         url, token = _running(args)
-    async with Client(url, args.token or token) as client:
+        token_from = _stored(args)
+    if args.token:
+        token, token_from = args.token, "--token"
+    async with Client(url, token, token_from=token_from) as client:
         yield client
 
 
@@ -59,7 +62,8 @@ async def for_work(args: argparse.Namespace, console: Console) -> AsyncGenerator
             info = await _started(settings, lock)
         passing = (paths.run(home) / MARK).exists()
         try:
-            async with Client(info.url, args.token or info.token) as client:
+            token_from = "--token" if args.token else _stored(args)
+            async with Client(info.url, args.token or info.token, token_from=token_from) as client:
                 yield client, passing
         except (asyncio.CancelledError, GeneratorExit):
             if _last(home, lock):
@@ -103,12 +107,17 @@ def _running(args: argparse.Namespace) -> tuple[str, str]:
     raise CommandError(f"no stack runs in {found.home}; start one with `fleet up`, or name one with --url", UNREACHABLE)
 
 
-def _token_for(args: argparse.Namespace) -> str | None:
-    """FLEET_TOKEN, or the local stack's own token if the address is its."""
+def _token_for(args: argparse.Namespace) -> tuple[str | None, str]:
+    """FLEET_TOKEN, or the local stack's own token if the address is its; and where that is from."""
     if token := os.environ.get("FLEET_TOKEN"):
-        return token
+        return token, "FLEET_TOKEN"
     info = stack.status(settings_of(args).home).info
-    return info.token if info is not None and info.url == args.url.rstrip("/") else None
+    return (info.token, _stored(args)) if info is not None and info.url == args.url.rstrip("/") else (None, "")
+
+
+def _stored(args: argparse.Namespace) -> str:
+    """Where the token of the local stack is."""
+    return str(paths.run(settings_of(args).home) / "stack.json")
 
 
 def _shared(path: Path) -> BinaryIO:

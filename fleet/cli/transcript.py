@@ -69,9 +69,9 @@ def _quoted(text: str) -> str:
 def _cell(cell: api.Cell) -> Iterator[str]:
     yield f"  cell {cell.ordinal} of {cell.agent_id} · {cell.status} · {amounts.seconds(cell.seconds)} · seq {cell.seq}"
     yield _indented(cell.code, "  >>> ", "  ... ")
-    if cell.output:
+    if cell.output.strip():
         yield _indented(cell.output.rstrip("\n"), "  | ", "  | ")
-    if cell.error:
+    if cell.error.strip():
         yield _indented(cell.error.rstrip("\n"), "  ! ", "  ! ")
     if cell.files:
         yield f"  wrote {', '.join(cell.files)}"

@@ -37,8 +37,9 @@ class NotFleet(ClientError):
 
 
 class Refusal(ClientError):
-    """The gateway refused; `problem` says why and what to do."""
+    """The gateway refused; `problem` says why and what to do, `token_from` where the token that was sent came from."""
 
-    def __init__(self, problem: api.Problem) -> None:
+    def __init__(self, problem: api.Problem, token_from: str = "") -> None:
         super().__init__(problem.detail or problem.title)
         self.problem = problem
+        self.token_from = token_from

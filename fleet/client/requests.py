@@ -38,7 +38,7 @@ class Download(msgspec.Struct, frozen=True):
 class Client:
     """One gateway. Use it as an async context manager; every method raises `ClientError`.
 
-    `pause` and `draw` are the back-off's sleep and randomness in 0..1.
+    `token_from` says where the token came from. `pause` and `draw` are the back-off's sleep and randomness in 0..1.
     """
 
     def __init__(
@@ -46,12 +46,14 @@ class Client:
         url: str,
         token: str | None = None,
         *,
+        token_from: str = "the caller",
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         self.url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._token_from = token_from if token else ""
         self.pause = pause
         self._draw = draw
         self._silence_seconds = silence_seconds
@@ -77,8 +79,8 @@ class Client:
     async def sessions(self, cursor: str | None = None, limit: int | None = None) -> api.SessionPage:
         return await self._json("GET", "/sessions", api.SessionPage, {"cursor": cursor, "limit": limit})
 
-    async def session(self, session_id: str) -> api.SessionState:
-        return await self._json("GET", _path(session_id), api.SessionState)
+    async def session(self, session_id: str, at: int | None = None) -> api.SessionState:
+        return await self._json("GET", _path(session_id), api.SessionState, {"at": at})
 
     async def submit(self, session_id: str, body: api.SubmitTurn, key: str) -> api.TurnAccepted:
         """Submit a task. The same key and body gives the first answer again, so a lost answer is asked for again."""
@@ -239,7 +241,7 @@ class Client:
                 method, url, headers=headers, data=data, allow_redirects=False
             ) as response:
                 if response.status >= 300:
-                    raise Refusal(await _problem(response))
+                    raise Refusal(await _problem(response), self._token_from)
                 yield response
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
             raise BadAddress(self.url) from error

@@ -66,6 +66,38 @@ async def test_each_thing_that_is_wrong_comes_with_what_to_do(home: Path, monkey
     assert results["stack"].detail == "postgres died, ray died, gateway died"
 
 
+@pytest.mark.parametrize(
+    ("model", "todo"),
+    [("cerebras/x", "set CEREBRAS_API_KEY"), ("some-model", "write provider/model"), ("offline/x", "the built-in one")],
+)
+async def test_a_model_that_a_task_would_be_refused_for(home: Path, model: str, todo: str) -> None:
+    for given in ({"FLEET_MODEL": model}, {"FLEET_SUB_MODEL": model}):
+        found = (await examine(home, **given))["model"]
+        assert found.level == "fail"
+        assert found.todo.startswith(todo)
+
+
+@pytest.mark.parametrize("text", ["[[[", 'mode = "fast"', "modle = 1"])
+def test_settings_that_are_wrong_are_a_failed_check(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    monkeypatch.setenv("FLEET_MODEL", "openai/x")
+    for folder in (home, tmp_path):
+        (folder / "fleet.toml").write_text(text)
+        monkeypatch.chdir(tmp_path)
+        settings, [wrong] = doctor.settings_or_finding(str(home))
+        assert (settings.home, settings.model) == (home, "openai/x")
+        assert (wrong.name, wrong.level) == ("settings", "fail")
+        assert str(folder / "fleet.toml") in wrong.detail
+        assert wrong.todo
+        (folder / "fleet.toml").unlink()
+    assert doctor.settings_or_finding(str(home))[1] == []
+    monkeypatch.setenv("FLEET_MODE", "fast")
+    settings, [wrong] = doctor.settings_or_finding(str(home))
+    assert (settings.home, settings.mode) == (home, "hybrid")
+    assert "FLEET_MODE" in wrong.detail
+
+
 async def test_a_reachable_database_is_told_by_version(home: Path, postgres_server: postgres.Postgres) -> None:
     results = await examine(home, FLEET_DATABASE_URL=postgres_server.url)
     assert results["postgres"].detail.startswith("PostgreSQL 18, ")

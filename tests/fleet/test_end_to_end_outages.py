@@ -135,12 +135,12 @@ async def test_killed_workers_leave_no_turn_without_an_end(live: Live, kinds: tu
 
 
 async def test_the_doctor_finds_a_running_stack_well_and_says_what_to_do_about_a_broken_one(live: Live) -> None:
-    broken = {"FLEET_SANDBOX": "daytona", "FLEET_MODEL": "anthropic/x", "FLEET_MODE_": "x"}
+    broken = {"FLEET_SANDBOX": "unconfined", "FLEET_MODEL": "anthropic/x", "FLEET_MODE_": "x"}
     well, ill = await asyncio.gather(live.run("doctor"), live.run("doctor", **broken))
     found = {line.split()[1]: line.split()[0] for line in well.out.splitlines() if line[:1].strip()}
     assert {found[part] for part in ("home", "isolation", "model", "stack", "postgres", "ray", "gateway")} == {"ok"}
     assert ill.status == 1
-    for text in ("set ANTHROPIC_API_KEY", "set DAYTONA_API_KEY", "FLEET_MODE_"):
+    for text in ("set ANTHROPIC_API_KEY", "unset FLEET_SANDBOX", "FLEET_MODE_"):
         assert text in ill.out
     live.kill_gateway()
     await until(lambda: "died" in {part.state for part in live.parts()})

@@ -54,6 +54,7 @@ class Standin:
         self.submitted: list[api.SubmitTurn] = []
         self.keys: dict[str, api.TurnAccepted] = {}
         self.blobs: dict[str, bytes] = {}
+        self.cell_output = "out\n"
         self.down = False
         self.log = "log-1"
         self.streams_opened = 0
@@ -130,7 +131,7 @@ class Standin:
         """Oldest first."""
         turns = []
         cells = [
-            api.Cell(fact.cell_id, fact.ordinal, event.agent_id, fact.code.text, "out\n", "ok", seq=event.seq)
+            api.Cell(fact.cell_id, fact.ordinal, event.agent_id, fact.code.text, self.cell_output, "ok", seq=event.seq)
             for event, fact in zip(kept.events, kept.facts, strict=True)
             if isinstance(fact, effects.CellStarted)
         ]
@@ -148,6 +149,7 @@ class Standin:
                         iso(kept.made_ms),
                         answer=end.answer.text if isinstance(end, turn.TurnCompleted) else "",
                         answer_digest=end.answer.digest if isinstance(end, turn.TurnCompleted) else "",
+                        error=end.reason if isinstance(end, turn.TurnCancelled) else "",
                         cells=cells,
                     )
                 )
@@ -202,13 +204,15 @@ class Standin:
 
     async def _state(self, request: web.Request) -> web.Response:
         kept = self._kept(request)
-        running = [t for t in self.turns(kept) if t.status == "running"]
+        at = int(request.query.get("at", len(kept.events)))
+        turns = [t for t in self.turns(kept) if t.seq <= at]
+        running = [t for t in turns if t.status == "running"]
         rows = [api.TurnSummary(t.turn_id, "running", t.task, t.seq) for t in running]
         return reply(
             api.SessionState(
-                *(kept.session_id, kept.title, iso(kept.made_ms), len(kept.events)),
+                *(kept.session_id, kept.title, iso(kept.made_ms), at),
                 *("running" if rows else "idle", "hybrid", "offline/extractive", "offline/extractive"),
-                *(len(self.turns(kept)), len(kept.files), api.Usage()),
+                *(len(turns), len(kept.files), api.Usage()),
                 running=rows[0] if rows else None,
                 queued=rows[1:],
             )

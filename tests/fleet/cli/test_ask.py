@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from events import turn
+from events import effects, turn
+from events.ids import CellId, SandboxId
 from events.values import Text
 from fleet.cli.asking import read_task
 from fleet.cli.outcome import CommandError
+from gateway import api
 from tests.fleet.cli.conftest import Ran
 from tests.fleet.cli.gateway_standin import Kept, Standin, answered, begun, failed
 
@@ -43,10 +45,53 @@ async def test_the_answer_alone_is_on_stdout(standin: Standin, fleet: Fleet) -> 
     ):
         assert said in ran.err
     assert "\x1b" not in ran.err
+    assert ran.err.count("many files") == 1
     [body] = standin.submitted
     assert body.mode == "rlm"
     assert body.budget is not None
     assert (body.budget.money_micros, body.budget.seconds) == (500_000, 60)
+
+
+async def test_what_is_set_here_goes_with_the_turn(
+    standin: Standin, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "fleet.toml").write_text('mode = "flex"\n[budgets]\ncalls = 7\nmoney_usd = 0.25\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEET_MODEL", "openai/a")
+    monkeypatch.setenv("FLEET_SUB_MODEL", "openai/b")
+    monkeypatch.setenv("FLEET_BUDGET_DEPTH", "0")
+    await fleet("ask", "x")
+    await fleet("ask", "x", "--session", "last", "--model", "openai/c", "--budget-calls", "9")
+    for body, model, calls in zip(standin.submitted, ("openai/a", "openai/c"), (7, 9), strict=True):
+        assert (body.mode, body.model, body.sub_model) == ("flex", model, "openai/b")
+        assert body.budget == api.Budget(calls=calls, money_micros=250_000, depth=0)
+
+
+async def test_what_is_built_in_is_left_to_the_stack(standin: Standin, fleet: Fleet) -> None:
+    await fleet("ask", "x")
+    [body] = standin.submitted
+    assert (body.mode, body.model, body.sub_model, body.budget) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(("printed", "output"), [([], ""), ([], "\n"), (["\n"], "\n"), (["", "\n", " \n"], "\n \n")])
+async def test_a_cell_that_shows_nothing_has_no_line_of_output(
+    standin: Standin, fleet: Fleet, printed: list[str], output: str
+) -> None:
+    def script(standin: Standin, kept: Kept, turn_id: str) -> None:
+        cell = CellId("cell_1")
+        why = Text("\nName terms, search.\nMore.")
+        begun(standin, kept, turn_id)
+        standin.add(kept, turn_id, effects.CellStarted(cell, "k", 1, Text("x = 1"), SandboxId("box"), why))
+        standin.add(kept, turn_id, *(effects.CellPrinted(cell, "stdout", text) for text in printed))
+        standin.add(kept, turn_id, effects.CellFinished(cell, "ok", Text(output)))
+        standin.finish(kept, "42")
+
+    standin.script = script
+    ran = await fleet("ask", "x")
+    assert "\ncell 1: Name terms, search.\ncell 1 ok, " in ran.err
+    assert "cell 1: Name terms, search." in (await fleet("events", "last")).out
+    standin.cell_output = output
+    assert "  | " not in (await fleet("show", "last", "--cells")).out
 
 
 async def test_json_is_the_events_and_last_the_end_with_its_answer(standin: Standin, fleet: Fleet) -> None:
@@ -175,9 +220,16 @@ async def test_errors_are_one_line_with_the_next_thing_to_do(
     monkeypatch.setenv("FLEET_TOKEN", "wrong")
     ran = await fleet("ask", "x")
     assert ran.status == 2
-    assert ran.err == "fleet: a token is needed (set FLEET_TOKEN, or pass --token)\n"
+    assert (
+        ran.err == "fleet: the gateway does not accept the token from FLEET_TOKEN; correct it there, or pass --token\n"
+    )
+    ran = await fleet("--token", "wrong too", "sessions")
+    assert "does not accept the token from --token" in ran.err
     ran = await fleet("-v", "ask", "x")
     assert "because of unauthorized (401 unauthorized)" in ran.err
+    monkeypatch.delenv("FLEET_TOKEN")
+    ran = await fleet("ask", "x")
+    assert (ran.status, ran.err) == (2, "fleet: a token is needed (set FLEET_TOKEN, or pass --token)\n")
     standin.down = True
     assert (await fleet("ask", "x")).status == 3
     ran = await fleet("ask", "x", "--url", "http://127.0.0.1:1")

@@ -30,7 +30,23 @@ one/two/any/where/f q1.txt q12.txt range1.dat range5.dat crlf.txt #hash a/x.log 
 a/b/shown.txt a/b/hidden.txt a/b/sub/deep.txt a/b/sub/shown.txt a/build2/f a/build/f build2 ünïcode/日本.txt
 .hidden folder/file.txt folder/sub/file.txt .config/f empty/.keep b/c weird[ x/y/z/keep.log ~tilde
 """
-NAMES = ["sp ace", *LISTED.split()]
+SECRET = [
+    ".env",
+    "a/.env",
+    ".env.local",
+    "certs/server.pem",
+    "certs/server.key",
+    "a/id_rsa",
+    "id_ed25519.pub",
+    ".netrc",
+    "a/.npmrc",
+    ".pypirc",
+    ".aws/credentials",
+    "a/.ssh/config",
+    ".gnupg/x",
+]
+SAMPLES = [".env.example", "a/.env.sample", ".env.template", "key", "environment.env"]
+NAMES = ["sp ace", *LISTED.split(), *SECRET, *SAMPLES]
 
 
 def make(root: Path, files: dict[str, str]) -> None:
@@ -53,10 +69,12 @@ def attached(root: Path) -> list[str]:
     return sorted(picked.path for picked in select(["."], root).files)
 
 
-def test_the_result_is_what_git_shows(tmp_path: Path) -> None:
+def test_the_result_is_what_git_shows_without_secrets(tmp_path: Path) -> None:
     make(tmp_path, {**RULES, **dict.fromkeys(NAMES, "x")})
     git = shown_by_git(tmp_path)
-    assert attached(tmp_path) == git
+    assert set(SECRET) <= set(git)
+    assert attached(tmp_path) == sorted(set(git) - set(SECRET))
+    assert set(SAMPLES) <= set(git)
     assert {"a/b/shown.txt", "deep/kept.txt", "glob/yes/a.txt"} <= set(git)
 
 
@@ -103,14 +121,30 @@ def test_dependency_folders_are_never_attached_unless_named(tmp_path: Path) -> N
 
 
 def test_paths_read_as_they_were_written(tmp_path: Path) -> None:
-    make(tmp_path, dict.fromkeys(["in/src/a.py", "out/b.py", "in/.hidden"], "x"))
+    make(tmp_path, dict.fromkeys(["in/src/a.py", "out/b.py", "in/.env"], "x"))
     here = tmp_path / "in"
     assert [p.path for p in select(["src"], here).files] == ["src/a.py"]
     assert [p.path for p in select(["./src/a.py"], here).files] == ["src/a.py"]
     assert [p.path for p in select([str(here / "src/a.py")], here).files] == ["a.py"]
     assert [p.path for p in select(["../out"], here).files] == ["out/b.py"]
-    assert [p.path for p in select([".hidden"], here).files] == [".hidden"]
-    assert [p.path for p in select([".", "src"], here).files] == [".hidden", "src/a.py"]
+    assert [p.path for p in select([".env"], here).files] == [".env"]
+    assert [p.path for p in select([".", "src", ".env"], here).files] == ["src/a.py", ".env"]
+
+
+def test_secrets_are_left_out_with_a_line_for_each_kind_unless_they_are_named(tmp_path: Path) -> None:
+    make(tmp_path, dict.fromkeys(["app.py", ".env", "b/.env", *(f"k{n}.pem" for n in range(5)), ".aws/config"], "x"))
+    (tmp_path / ".netrc").symlink_to("app.py")
+    selection = select(["."], tmp_path)
+    assert [picked.path for picked in selection.files] == ["app.py"]
+    assert sorted(selection.notices) == [
+        "left out 1 folder that usually holds secrets (.aws/); name it with --attach to include it",
+        "left out 2 files that usually hold secrets (.env, b/.env); name them with --attach to include them",
+        "left out 5 files that usually hold secrets (k0.pem, k1.pem, k2.pem, …); "
+        "name them with --attach to include them",
+    ]
+    named = select([".", "b", ".env", "b/.env", ".aws", "k3.pem"], tmp_path)
+    assert {picked.path for picked in named.files} == {"app.py", ".env", "b/.env", ".aws/config", "k3.pem"}
+    assert [notice[:16] for notice in named.notices] == ["left out 4 files"]
 
 
 def test_links_are_not_followed_and_those_that_lead_outside_are_named(tmp_path: Path) -> None:
@@ -154,16 +188,3 @@ def test_two_files_for_one_path(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="would both be x"):
         select([str(tmp_path / "a/x"), str(tmp_path / "b/x")], tmp_path)
     assert len(select(["a/x", "a/x", "a"], tmp_path).files) == 1
-
-
-def test_what_usually_holds_keys_is_left_out_of_folders_and_taken_when_named(tmp_path: Path) -> None:
-    kept = ("a.txt", ".env.example", "id_rsa.pub")
-    secret = (".env", ".env.local", "server.KEY", "deploy.pem", "id_rsa")
-    for name in (*kept, *secret):
-        (tmp_path / name).write_text("x")
-    (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh" / "known_hosts").write_text("x")
-    found = select([str(tmp_path)], tmp_path)
-    assert sorted(Path(picked.path).name for picked in found.files) == sorted(kept)
-    assert sum("may hold keys" in notice for notice in found.notices) == len(secret) + 1
-    assert [picked.path for picked in select([str(tmp_path / ".env")], tmp_path).files] == [".env"]

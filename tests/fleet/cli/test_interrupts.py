@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from events import turn
 from tests.fleet.cli.gateway_standin import TOKEN, Kept, Standin, begun
 
 ROOT = Path(__file__).parents[3]
@@ -87,6 +88,17 @@ async def test_ctrl_c_stops_the_turn_and_says_so(standin: Standin) -> None:
         assert await terminal.ends() == 130
         await terminal.sees("the turn was stopped: operator")
     assert [asked.split("/")[-1] for asked in standin.asked].count("cancel") == 1
+
+
+async def test_a_turn_that_somebody_else_stops_has_failed(standin: Standin) -> None:
+    standin.script = begun
+    async with fleet_on_terminal("--url", standin.url, "ask", "x") as terminal:
+        await terminal.sees("route rlm")
+        [kept] = standin.sessions.values()
+        turn_id = standin.turns(kept)[-1].turn_id
+        standin.add(kept, turn_id, turn.TurnCancelled(turn_id, reason="enough"))  # type: ignore[arg-type]
+        assert await terminal.ends() == 1
+        await terminal.sees("the turn was stopped: enough")
 
 
 async def test_a_second_ctrl_c_leaves_and_the_run_goes_on(standin: Standin, monkeypatch: object) -> None:

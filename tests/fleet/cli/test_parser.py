@@ -39,7 +39,10 @@ def test_help_loads_nothing_heavy(args: list[str]) -> None:
     [
         (["aks", "x"], "no command 'aks', did you mean 'ask'?"),
         (["ask"], "required: TASK"),
-        (["ask", "two", "words"], "unrecognized arguments: words"),
+        (["ask", "two", "words"], "unrecognized arguments: words; a text of several words needs quotes"),
+        (["ask", "x", "--mdoe", "rlm"], "fleet: no option --mdoe, did you mean --mode?; see `fleet ask --help`\n"),
+        (["ask", "x", "--budget-cals=3"], "no option --budget-cals, did you mean --budget-calls?"),
+        (["--zzz", "config"], "fleet: no option --zzz; see"),
         (["ask", "x", "--mode", "fast"], "invalid choice: 'fast'"),
         (["ask", "x", "--timeout", "0"], "'0' is not a number above 0"),
         (["ask", "x", "--budget-usd", "nan"], "is not a number above 0"),

@@ -45,6 +45,14 @@ async def test_sessions(standin: Standin, fleet: Fleet, kept: Kept) -> None:
     assert len((await fleet("sessions", "-q", "many 1", "--limit", "100")).out.splitlines()) == 100
 
 
+async def test_one_turn_is_not_turns(standin: Standin, fleet: Fleet, kept: Kept) -> None:
+    submit(standin, kept, "x")
+    one, none = (await fleet("sessions")).out.splitlines()
+    assert " 1 turn  " in one
+    assert " 0 turns  before" in none
+    assert one.index("tidy") == none.index("before")
+
+
 async def test_show(standin: Standin, fleet: Fleet, kept: Kept) -> None:
     await asked(standin, fleet, kept)
     ran = await fleet("show", kept.session_id, "--cells", "--agents", "--usage")
@@ -60,6 +68,22 @@ async def test_show(standin: Standin, fleet: Fleet, kept: Kept) -> None:
     assert "unknown (1 call without a price)" in ran.out
     shown = json.loads((await fleet("show", kept.session_id, "--json", "--at", "5")).out)
     assert (shown["at"], shown["turns"][0]["task"], shown["older"]) == (5, "why?", False)
+
+
+async def test_show_says_why_a_turn_was_cancelled(standin: Standin, fleet: Fleet, kept: Kept) -> None:
+    submit(standin, kept, "why?")
+    await fleet("cancel", kept.session_id)
+    assert "\n[cancelled: operator]\n" in (await fleet("show", kept.session_id)).out
+
+
+async def test_the_heading_is_of_the_moment_shown(standin: Standin, fleet: Fleet, kept: Kept) -> None:
+    for task in ("one", "two"):
+        submit(standin, kept, task)
+    heading = (await fleet("show", kept.session_id, "--at", "2")).out.splitlines()[1]
+    assert "1 turn ·" in heading
+    assert heading.endswith("seq 2")
+    shown = json.loads((await fleet("show", kept.session_id, "--json", "--at", "2")).out)
+    assert (shown["session"]["turns"], shown["session"]["seq"]) == (1, 2)
 
 
 async def test_show_leaves_older_turns_out_and_says_so(standin: Standin, fleet: Fleet, kept: Kept) -> None:

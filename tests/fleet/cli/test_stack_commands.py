@@ -62,3 +62,17 @@ def test_doctor(
     out, _ = capsys.readouterr()
     assert "free some" in out
     assert "\x1b" not in out
+
+
+def test_doctor_goes_on_where_a_setting_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def examine(settings: Settings) -> list[doctor.Result]:
+        return [doctor.Result(name="disk", level="ok", detail=str(settings.home), todo="")]
+
+    monkeypatch.setattr(doctor, "examine", examine)
+    (tmp_path / "fleet.toml").write_text("broken")
+    assert main(["doctor", "--home", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert f"fail  settings  {tmp_path}/fleet.toml is not valid TOML" in out
+    assert f"ok    disk      {tmp_path}" in out

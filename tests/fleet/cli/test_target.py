@@ -84,11 +84,11 @@ async def test_a_start_that_fails_leaves_no_mark(local: Stack, monkeypatch: pyte
 
 
 async def test_the_stacks_own_token_goes_to_its_own_address_only(
-    local: Stack, standin: Standin, monkeypatch: pytest.MonkeyPatch
+    local: Stack, standin: Standin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("FLEET_TOKEN", raising=False)
     local.runs = True
     own = argparse.Namespace(home=None, url=standin.url + "/", token=None)
     other = argparse.Namespace(home=None, url="http://localhost:1", token=None)
-    assert target._token_for(own) == TOKEN
-    assert target._token_for(other) is None
+    assert target._token_for(own) == (TOKEN, str(tmp_path / "run" / "stack.json"))
+    assert target._token_for(other) == (None, "")
