@@ -51,6 +51,8 @@ class ModelCallFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 1
     estimated: bool = False
     """The provider sent no usage; tokens were estimated at four bytes each."""
+    reused_from: CallId | None = None
+    """The reply of this earlier call, whose cell was lost with its process, was given again: nothing was paid."""
 
 
 class ModelCallFailed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,6 +97,8 @@ class CellFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     error: Text | None = None
     submitted: Text | None = None
     value: Text | None = None
+    error_message: Text | None = None
+    """The exception's own message, where `error` is its traceback."""
 
 
 class ToolCalled(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,6 +115,8 @@ class ToolReturned(msgspec.Struct, frozen=True, omit_defaults=True):
     call_id: CallId
     result: Text
     seconds: float = 0.0
+    reused_from: CallId | None = None
+    """As in ModelCallFinished."""
 
 
 class ToolFailed(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,22 +14,30 @@ RouteSource = Literal["mode", "triage", "guard", "fallback"]
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A worker took the turn. `program` and `code` say which versions ran, so that replay knows what it compares."""
+    """A worker took the turn. `program` and `code` say which versions ran, so that replay knows what it compares.
+
+    The program was given the session as it was at `state_seq` (0: as it was when the turn was submitted).
+    """
 
     turn_id: TurnId
     worker: str
     program: str
     code: str
     sandbox: str = ""
+    state_seq: int = 0
+    node: str = ""
 
 
 class TurnResumed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Another worker continued the turn after the recorded seq."""
+    """A worker continued the turn after `from_seq`, its newest fact. `lost` is what was under way and not recorded."""
 
     turn_id: TurnId
     worker: str
     from_seq: int
     lost: str = ""
+    node: str = ""
+    program: str = ""
+    code: str = ""
 
 
 class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
