@@ -57,6 +57,14 @@ class Ledger:
         else:
             self.money_micros += money_micros
 
+    def charge_lost(self, count: int) -> None:
+        """Count calls that were made and never answered: what they cost is not known, that they were made is."""
+        self.calls += count
+
+    def reserve_recorded(self) -> None:
+        """Reserve a call that was made in an earlier run, past every ceiling: it has been made."""
+        self._in_flight += 1
+
     def release_calls(self, count: int) -> None:
         """Give back reserved calls that were never made."""
         self._in_flight -= count

@@ -6,12 +6,15 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from actors.journal import Journal
+from actors.cell_outcomes import parse
+from actors.model_calls import ModelCalls
 from actors.ports import BudgetSpent, Message, ModelError, ModelReply, ModelRequest
+from actors.recording import same_text
 from actors.sandboxes.contract import HostCall, HostCallFailed, Json
-from actors.texts import printable, store_text
+from actors.texts import load_text, printable, store_text
 from events.effects import ToolCalled, ToolFailed, ToolReturned
 from events.ids import CallId, CellId, derive_id
+from events.values import Text
 
 PROMPT_LIMIT_CHARS = 500_000
 BATCH_LIMIT = 1_000
@@ -24,8 +27,9 @@ _json = msgspec.json.Encoder(order="deterministic").encode
 class HostCalls:
     """Answers the host calls of one agent's cells. Lives on the journal's event loop."""
 
-    def __init__(self, journal: Journal, sub_model: str) -> None:
-        self._journal = journal
+    def __init__(self, models: ModelCalls, sub_model: str) -> None:
+        self.models = models
+        self._journal = models.journal
         self._sub_model = sub_model
 
     async def query(self, call: HostCall, place: str, cell_id: CellId, seq: int) -> Json:
@@ -37,10 +41,10 @@ class HostCalls:
         try:
             if call.name == "llm_query":
                 request = self._request(_checked_prompt(argument))
-                reply = await self._journal.model(place, request, "sub", cell_id=cell_id, causation=seq)
+                reply = await self.models.one(place, request, "sub", cell_id=cell_id, causation=seq)
                 return reply.text
             requests = [self._request(prompt) for prompt in _checked_prompts(argument)]
-            replies = await self._journal.models(place, requests, "sub", cell_id=cell_id, causation=seq)
+            replies = await self.models.many(place, requests, "sub", cell_id=cell_id, causation=seq)
         except (ModelError, BudgetSpent) as error:
             raise HostCallFailed("RuntimeError", str(error)) from error
         return [reply.text if isinstance(reply, ModelReply) else f"[ERROR] {reply.message}" for reply in replies]
@@ -62,9 +66,16 @@ class HostCalls:
         journal = self._journal
         blobs = journal.log.blobs
         call_id = CallId(derive_id("tool", journal.writer.agent_id, place))
-        arguments = _json({"args": call.args, "kwargs": call.kwargs}).decode()
+        arguments = await store_text(blobs, _json({"args": call.args, "kwargs": call.kwargs}).decode())
+        if journal.is_rebuilt(place):
+            return await self._on_record(place, call.name, arguments)
         with journal.stoppable():
-            started = ToolCalled(call_id, place, cell_id, call.name, await store_text(blobs, arguments))
+            started = ToolCalled(call_id, place, cell_id, call.name, arguments)
+            if (given := journal.recorded.answered(call.name, arguments)) is not None:
+                assert isinstance(given.end, ToolReturned)
+                again = ToolReturned(call_id, given.end.result, reused_from=given.started.call_id)
+                journal.note(started, again, causation=seq)
+                return parse(await load_text(blobs, again.result))
             start = await journal.record_start(started, seq)
             began = journal.clock.monotonic()
             try:
@@ -82,6 +93,19 @@ class HostCalls:
             result = await store_text(blobs, _json(value).decode())
             journal.note(ToolReturned(call_id, result, round(journal.clock.monotonic() - began, 6)), causation=start)
             return value
+
+    async def _on_record(self, place: str, name: str, arguments: Text) -> Json:
+        """What the same call gave before, for a cell that is run again to restore variables. Errors: HostCallFailed."""
+        known = self._journal.recorded.tool(place)
+        if known is None or (known.started.tool, same_text(known.started.arguments)) != (name, same_text(arguments)):
+            raise HostCallFailed("RuntimeError", f"this call of {name} is not on record")
+        match known.end:
+            case ToolReturned(_, result):
+                return parse(await load_text(self._journal.log.blobs, result))
+            case ToolFailed(_, error_type, message):
+                raise HostCallFailed(error_type, message)
+            case _:
+                raise HostCallFailed("RuntimeError", f"this call of {name} has no recorded end")
 
 
 def _checked_prompt(value: Json) -> str:

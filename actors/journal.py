@@ -3,39 +3,49 @@
 An effect's start is durable before the effect begins. Its end is queued at once and made durable within milliseconds,
 at the latest with the next start: the log keeps the order, so nothing waits twice. Ids come from where an effect was
 asked for (`place`), so that a second run of the same program asks for the same ids.
+
+A journal that is given a `Recording` answers from it what it answers, and performs only what comes after. What a
+program is given is what was recorded of it (secrets taken out, numbers rounded), so both runs see the same.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from actors.budget import Ledger
-from actors.coalesce import Coalescer
-from actors.ports import BudgetSpent, Clock, Model, ModelError, ModelReply, ModelRequest, Stopped
-from actors.texts import printable, store_text
+from actors.ports import (
+    BudgetSpent,
+    Clock,
+    ProgramFact,
+    Stopped,
+    StopReason,
+)
+from actors.recording import Recording
 from events.catalogue import Fact
-from events.effects import ModelCallFailed, ModelCallFinished, ModelCallStarted, Purpose, ReplyStreamed
+from events.effects import CellStarted, ModelCallStarted
 from events.errors import Fenced, FleetError
-from events.ids import CallId, CellId, derive_id
 from events.log import Appended, EventLog
-from events.turn import BudgetExhausted
+from events.turn import BudgetExhausted, RouteChosen
 from events.writer import StreamWriter
 
 T = TypeVar("T")
-StopReason = Literal["cancelled", "deadline", "fenced", "log"]
-
-_request_bytes = msgspec.json.Encoder(order="deterministic").encode
 
 
-def request_digest(request: ModelRequest) -> str:
-    """Hex sha256 over model, messages and parameters: two calls with the same digest ask the same."""
-    return hashlib.sha256(_request_bytes(request)).hexdigest()
+class Difference(msgspec.Struct, frozen=True):
+    """Where a program that runs again leaves what is on record. `seq` 0: past its end."""
+
+    seq: int
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        where = f"seq {self.seq}" if self.seq else "after the last recorded effect"
+        return f"{where}: expected {self.expected}, found {self.found}"
 
 
 class Journal:
@@ -46,24 +56,27 @@ class Journal:
         *,
         log: EventLog,
         writer: StreamWriter,
-        model: Model,
         ledger: Ledger,
         clock: Clock,
         cause: int = 0,
-        parallel_calls: int = 16,
+        recorded: Recording | None = None,
+        live: bool = True,
     ) -> None:
+        """`live` False: what is not on record is a `difference` that stops the agent, and nothing is performed."""
         self.log = log
+        self.recorded = recorded or Recording()
+        self.live = live
+        self.difference: Difference | None = None
         self.writer = writer
         self.ledger = ledger
         self.clock = clock
         self.cause = cause
         """Seq of the newest effect start: what a fact written now follows from."""
-        self._model = model
-        self._slots = asyncio.Semaphore(parallel_calls)
         self._stop: Stopped | None = None
         self._stop_signal: asyncio.Future[None] | None = None
         self._running: set[asyncio.Task[object]] = set()
-        self._exhausted: set[str] = set()
+        self._exhausted: set[str] = set(self.recorded.exhausted)
+        self._rebuilding: set[str] = set()
 
     # -- recording
 
@@ -95,6 +108,43 @@ class Journal:
         if cancelled and task is not None:
             task.cancel()
         return appended.last_seq
+
+    def decide(self, fact: ProgramFact) -> None:
+        """Record a decision of the program, once however often it is made."""
+        self.check()
+        if self.recorded.claim(fact):
+            return
+        if not self.live:
+            left = self.recorded.first_unclaimed_note()
+            seq, expected = left or (0, None)
+            self.differ(seq, describe(expected) if expected is not None else "no decision", describe(fact))
+        self.note(fact)
+
+    # -- running again
+
+    def differ(self, seq: int, expected: str, found: str) -> None:
+        """The program asks for something else than is on record: it cannot go on from there. Raises Stopped."""
+        self.difference = self.difference or Difference(seq, expected, found)
+        self.stop("diverged", f"the program leaves what it recorded at {self.difference}")
+        self.check()
+
+    def require_live(self, what: str) -> None:
+        """Raises Stopped where effects are forbidden."""
+        if not self.live:
+            self.differ(0, "the end of the turn", what)
+
+    @contextmanager
+    def rebuilding(self, place: str) -> Iterator[None]:
+        """Within it, host calls of the cell at a place are answered from the record or not at all, and cost nothing."""
+        self._rebuilding.add(place)
+        try:
+            yield
+        finally:
+            self._rebuilding.discard(place)
+
+    def is_rebuilt(self, place: str) -> bool:
+        """Whether what is asked at a place comes from a cell that is run again to restore variables."""
+        return any(place.startswith(f"{cell}/") for cell in self._rebuilding)
 
     # -- stopping
 
@@ -151,119 +201,21 @@ class Journal:
         except BudgetSpent as spent:
             if spent.limit not in self._exhausted:
                 self._exhausted.add(spent.limit)
+                if not self.live:
+                    self.differ(0, "no ceiling reached", f"BudgetExhausted of {spent.limit}")
                 self.note(BudgetExhausted(spent.limit, spent.ceiling, spent.used))
             raise
 
-    # -- model calls
 
-    async def model(
-        self,
-        place: str,
-        request: ModelRequest,
-        purpose: Purpose,
-        *,
-        cell_id: CellId | None = None,
-        causation: int | None = None,
-    ) -> ModelReply:
-        """One call. Errors: ModelError, BudgetSpent, Stopped."""
-        self.check()
-        with self.stoppable(), self.budgeted():
-            self.ledger.start_calls()
-            return await self._reserved_call(place, request, purpose, cell_id, causation)
-
-    async def models(
-        self,
-        place: str,
-        requests: Sequence[ModelRequest],
-        purpose: Purpose,
-        *,
-        cell_id: CellId | None = None,
-        causation: int | None = None,
-    ) -> list[ModelReply | ModelError]:
-        """Calls in parallel, answers in order; one that fails gives its error. Errors: BudgetSpent, Stopped."""
-        self.check()
-        with self.stoppable(), self.budgeted():
-            self.ledger.start_calls(len(requests))
-            calls = [
-                self._settled(self._reserved_call(f"{place}.{index}", request, purpose, cell_id, causation))
-                for index, request in enumerate(requests)
-            ]
-            return list(await asyncio.gather(*calls))
-
-    @staticmethod
-    async def _settled(call: Awaitable[ModelReply]) -> ModelReply | ModelError:
-        try:
-            return await call
-        except ModelError as error:
-            return error
-
-    async def _reserved_call(
-        self, place: str, request: ModelRequest, purpose: Purpose, cell_id: CellId | None, causation: int | None
-    ) -> ModelReply:
-        began = False
-        try:
-            async with self._slots:
-                digest = request_digest(request)
-                call_id = CallId(derive_id("call", self.writer.agent_id, place, digest))
-                rendered = "\n\n".join(f"[{message.role}]\n{message.content}" for message in request.messages)
-                text = await store_text(self.log.blobs, rendered)
-                started = ModelCallStarted(call_id, place, request.model, purpose, text, digest, cell_id)
-                seq = await self.record_start(started, causation)
-                if causation is None:
-                    self.cause = seq
-                began = True
-                return await self._perform(call_id, request, seq)
-        finally:
-            if not began:
-                self.ledger.release_calls(1)
-
-    async def _perform(self, call_id: CallId, request: ModelRequest, seq: int) -> ModelReply:
-        def emit(text: str) -> None:
-            self.note(ReplyStreamed(call_id, printable(text)), causation=seq)
-
-        stream = Coalescer(emit)
-        began = self.clock.monotonic()
-        failed: ModelCallFailed | None = None
-        try:
-            self.check()
-            reply = await self._model.complete(request, stream.feed)
-        except ModelError as error:
-            failed = ModelCallFailed(call_id, error.kind, error.message[:2000], self._since(began), error.attempts)
-            raise
-        except (asyncio.CancelledError, Stopped):
-            failed = ModelCallFailed(call_id, "cancelled", "the turn was stopped", self._since(began))
-            raise
-        except Exception as error:
-            failed = ModelCallFailed(call_id, "internal", f"{type(error).__name__}: {error}"[:2000], self._since(began))
-            raise
-        finally:
-            stream.close()
-            if failed is not None:
-                self.ledger.end_call(money_micros=0)
-                self.note(failed, causation=seq)
-        self.ledger.end_call(
-            input_tokens=reply.input_tokens,
-            output_tokens=reply.output_tokens,
-            cached_tokens=reply.cached_tokens,
-            money_micros=reply.money_micros,
-        )
-        self.note(
-            ModelCallFinished(
-                call_id,
-                await store_text(self.log.blobs, reply.text),
-                reply.input_tokens,
-                reply.output_tokens,
-                self._since(began),
-                reply.cached_tokens,
-                reply.money_micros,
-                reply.finish_reason,
-                reply.model or request.model,
-                reply.attempts,
-                reply.estimated,
-            ),
-            causation=seq,
-        )
-        return reply
-
-    def _since(self, began: float) -> float:
-        return round(self.clock.monotonic() - began, 6)
+def describe(fact: Fact) -> str:
+    """A few words on what a fact is about, for a difference."""
+    match fact:
+        case ModelCallStarted(call_id, key, model, purpose):
+            return f"{purpose} request {key} to {model} ({call_id})"
+        case CellStarted(cell_id, key):
+            return f"cell {key} ({cell_id})"
+        case RouteChosen(route, source):
+            return f"RouteChosen {route} by {source}"
+        case _:
+            text = msgspec.json.encode(fact).decode()
+            return f"{type(fact).__name__} {text[:200]}"

@@ -32,6 +32,7 @@ class LiveSession:
     ) -> None:
         self.state = SessionState(session_id)
         self.epoch = 0
+        """This owner's generation once it owns the session, before that the one of who did."""
         self.loaded = False
         self.used_at = 0.0
         self.lock = asyncio.Lock()
@@ -41,6 +42,8 @@ class LiveSession:
         self._log = log
         self._snapshots = snapshots
         self._folded = folded
+        self.runs = 0
+        """How often the dispatched turn was given to a worker by this owner."""
         self._snapshot_seq = 0
         self._submitted: dict[TurnId, int] = {}
 
@@ -59,20 +62,35 @@ class LiveSession:
         await self.sync()
         head = await self._log.stream_head(session_id, AgentId(session_id))
         self.epoch = head.epoch if head else 0
-        self.loaded = True
 
-    async def sync(self) -> None:
-        """Fold what the log has beyond the state."""
-        state = self.state
-        while records := await self._log.read_session(state.session_id, after=state.seq):
+    async def state_at(self, seq: int) -> SessionState:
+        """What the session was at a past seq."""
+        state = SessionState(self.state.session_id)
+        if self._snapshots is not None:
+            snapshot = await self._snapshots.get(state.session_id, SNAPSHOT_NAME, seq)
+            if snapshot and (snapshot.schema, snapshot.code) == (SNAPSHOT_SCHEMA, SNAPSHOT_CODE):
+                state = _decode(snapshot.state)
+        await self._fold(state, seq)
+        return state
+
+    async def _fold(self, state: SessionState, until: int | None = None) -> None:
+        while records := await self._log.read_session(state.session_id, after=state.seq, until=until):
             for record in records:
                 if record.type in self._folded:
-                    self._apply(decode(record).fact, record.seq)
+                    fact = decode(record).fact
+                    if isinstance(fact, TurnSubmitted) and state is self.state:
+                        self._submitted[fact.turn_id] = record.seq
+                    evolve(state, fact)
                 if record.agent_id == AgentId(state.session_id):
                     state.version = record.version
             state.seq = records[-1].seq
             if len(records) < PAGE:
                 break
+
+    async def sync(self) -> None:
+        """Fold what the log has beyond the state."""
+        state = self.state
+        await self._fold(state)
         if self._snapshots is not None and state.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
             self._snapshot_seq = state.seq
             await self._snapshots.put(
@@ -85,11 +103,8 @@ class LiveSession:
             await self.sync()
             return
         for seq, fact in enumerate(facts, first):
-            self._apply(fact, seq)
+            if isinstance(fact, TurnSubmitted):
+                self._submitted[fact.turn_id] = seq
+            evolve(self.state, fact)
         self.state.seq = last
         self.state.version += len(facts)
-
-    def _apply(self, fact: Fact, seq: int) -> None:
-        if isinstance(fact, TurnSubmitted):
-            self._submitted[fact.turn_id] = seq
-        evolve(self.state, fact)

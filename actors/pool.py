@@ -18,7 +18,8 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from actors.commands import Accepted, Command
-from actors.session_host import RuntimeDefaults, SessionHost, Turns, WorkerLost
+from actors.dispatch import Turns, WorkerLost
+from actors.session_host import RuntimeDefaults, SessionHost
 from actors.turn_host import TurnHost
 from actors.turn_run import RunTurn
 from actors.wire import answer, decode_command, decode_turn, encode, failure
@@ -29,7 +30,7 @@ CONCURRENCY = 10_000
 """Calls one actor process takes at once; they wait on the event loop, not in threads."""
 ANSWER_TRIES = 20
 RETRY_SECONDS = 0.5
-PROBE_SECONDS = 5.0
+PROBE_SECONDS = 2.0
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
@@ -105,7 +106,7 @@ class SessionActor:
                 from actors.worker import open_session_host
 
                 turns = RayTurns(self._turn_actors, self._namespace)
-                self._host = await open_session_host(self._config, turns)
+                self._host = await open_session_host(self._config, turns, self._name)
         return self._name
 
     async def send(self, command: bytes) -> bytes:
@@ -124,6 +125,11 @@ class SessionActor:
         await self.ready()
         assert self._host is not None
         await self._host.recover(SessionId(session_id))
+
+    async def release(self) -> None:
+        """Leave the sessions to whoever takes them next; this process takes none any more."""
+        if self._host is not None:
+            await self._host.close()
 
 
 class RayTurns(Turns):
@@ -163,6 +169,7 @@ class RayTurns(Turns):
             if data:
                 answer(data)
         except RayActorError as error:
+            self._asked.pop(name, None)  # its successor has to say that it is ready before it is given more
             raise WorkerLost(f"worker {name} died") from error
         finally:
             self._load[name] -= 1
@@ -175,13 +182,16 @@ class RayTurns(Turns):
                 await self._handle(name).stop.remote(turn_id, reason)
 
     async def running(self, turn_id: TurnId) -> bool:
-        for name in self._names:
+        async def here(name: str) -> bool:
             with contextlib.suppress(RayActorError, TimeoutError, ValueError):
                 async with asyncio.timeout(PROBE_SECONDS):
-                    if await self._handle(name).running.remote(turn_id):
-                        self._where[turn_id] = name
-                        return True
-        return False
+                    return bool(await self._handle(name).running.remote(turn_id))
+            return False
+
+        found = await asyncio.gather(*map(here, self._names))
+        if True in found:
+            self._where[turn_id] = self._names[found.index(True)]
+        return True in found
 
 
 async def _answer(call: Any) -> Any:

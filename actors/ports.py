@@ -11,11 +11,12 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from actors.sandboxes.contract import CellResult, HostCall, Json
-from events.effects import Purpose
+from events.effects import HostError, Purpose
 from events.errors import FleetError
 from events.ids import CellId
 from events.turn import NoticeRaised, RouteChosen, SubmitRefused
 
+StopReason = Literal["cancelled", "deadline", "fenced", "log", "diverged"]
 ModelErrorCode = Literal[
     "auth", "not_found", "bad_request", "context_length", "rate_limited", "server", "timeout", "connection", "malformed"
 ]
@@ -90,9 +91,12 @@ class Clock(Protocol):
 
 
 class Stopped(BaseException):
-    """The turn was cancelled, fenced or ran past its deadline. Not an Exception, so that no program swallows it."""
+    """The turn was cancelled, fenced, ran past its deadline or cannot be run again as it was recorded.
 
-    def __init__(self, why: Literal["cancelled", "deadline", "fenced", "log"], message: str = "") -> None:
+    Not an Exception, so that no program swallows it.
+    """
+
+    def __init__(self, why: StopReason, message: str = "") -> None:
         super().__init__(message or why)
         self.why = why
         self.message = message or why
@@ -111,11 +115,15 @@ class BudgetSpent(FleetError):
 
 
 class CellOutcome(msgspec.Struct, frozen=True):
-    """A cell that ended: its id, all kept output as it was interleaved, and the sandbox's result."""
+    """A cell that ended: its id, all kept output as it was interleaved, and the sandbox's result.
+
+    `host_error` is the newest failure of a function of the program's own that its code called.
+    """
 
     cell_id: CellId
     output: str
     result: CellResult
+    host_error: HostError | None = None
 
 
 ProgramFact = RouteChosen | SubmitRefused | NoticeRaised
@@ -154,7 +162,8 @@ class Effects(Protocol):
 
         `functions` are host functions by name. ``llm_query(prompt)`` and ``llm_query_batched(prompts)`` are always
         there and answered in parallel by the journal itself with the sub-model; names given here come on top. `silent`
-        is for set-up code of the program's own (the dspy shim): run, but not recorded as a cell.
+        is for set-up code of the program's own (the dspy shim): it runs before the next cell, prints to nobody, gives
+        nothing back and is not recorded.
         Errors: SandboxGone, SandboxUnavailable.
         """
         ...

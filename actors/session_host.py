@@ -1,5 +1,9 @@
 """Many sessions in one process: each the only writer of its stream, rebuilt from the log, running one turn at a time.
 
+The process writes at the generation of its lease. A session that another living process owns is left alone, one whose
+owner is gone is taken over, and what the former owner still tries is refused; a process that finds itself refused drops
+the session and never takes it back.
+
 An idle session costs nothing: it is passivated (forgotten) and folded again from the log, or from a snapshot of a long
 one, when the next command comes.
 """
@@ -8,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -27,54 +30,29 @@ from actors.commands import (
     StopAgent,
     SubmitTurn,
 )
+from actors.dispatch import Dispatcher, Turns, run_epoch
 from actors.live_session import LiveSession
+from actors.ownership import Ownership, Superseded
 from actors.ports import Clock
 from actors.session import FOLDED_TYPES, SessionState
-from actors.texts import load_text, store_text
-from actors.turn_run import RunTurn, describe_failure
-from actors.unfinished import owed_ends
+from actors.texts import store_text
 from events.catalogue import Fact
 from events.codec import decode
-from events.errors import FleetError, KeyReused, LogUnavailable, NoSuchAgent, NoSuchTurn, StorageFull
+from events.errors import KeyReused, LogUnavailable, NoSuchAgent, NoSuchTurn
 from events.ids import TURN, AgentId, SessionId, TurnId, make_id
 from events.log import Append, Appended, Conflict, Duplicate, EventLog, KeyClash
 from events.read_models import Snapshots
-from events.session import RuntimeSelected, TurnSubmitted
-from events.turn import TurnCancelled, TurnFailed
+from events.session import LeaseTaken, RuntimeSelected, TurnSubmitted
+from events.turn import TurnCancelled
 from events.values import Budget, Mode
 
 IDLE_SECONDS = 300.0
 SWEEP_SECONDS = 30.0
 CONFLICT_TRIES = 5
 STOP_SECONDS = 5.0
-WORKER_TRIES = 60
-WORKER_RETRY_SECONDS = 0.5
-LOG_RETRY_SECONDS = 0.5
-"""A worker process that died is back after a few seconds."""
+STOP_RETRY_SECONDS = 0.25
 
 _command_bytes = msgspec.json.Encoder(order="deterministic").encode
-
-
-class WorkerLost(FleetError):
-    """The process that ran a turn died before the turn's end was recorded."""
-
-    code = "worker_lost"
-
-
-class Turns(Protocol):
-    """Where turns run (a pool of workers)."""
-
-    async def run(self, turn: RunTurn) -> None:
-        """Return when the turn's end is recorded. Errors: WorkerLost, LogError."""
-        ...
-
-    async def stop(self, turn_id: TurnId, reason: str) -> None:
-        """Stop it wherever it runs; return when its end is recorded."""
-        ...
-
-    async def running(self, turn_id: TurnId) -> bool:
-        """Whether some worker has it."""
-        ...
 
 
 class RuntimeDefaults(msgspec.Struct, frozen=True):
@@ -98,8 +76,12 @@ class SessionHost:
         defaults: RuntimeDefaults,
         check_model: Callable[[str], None],
         snapshots: Snapshots | None = None,
+        owner: str = "sessions",
+        node: str = "",
     ) -> None:
         self._log = log
+        self._ownership = Ownership(log.leases, owner, node, clock, self._superseded)
+        self._dispatcher = Dispatcher(log, turns, self._ownership, self._drop)
         self._turns = turns
         self._clock = clock
         self._defaults = defaults
@@ -111,7 +93,7 @@ class SessionHost:
     async def send(self, command: Command) -> Accepted:
         """Decide, append, and start what follows. Errors: as `Commands.send`."""
         self._passivate()
-        live = await self._activate(command.session_id)
+        live = await self._owned(command.session_id)
         match command:
             case SubmitTurn():
                 return await self._submit(live, command)
@@ -132,9 +114,14 @@ class SessionHost:
                 return await self._decide(live, lambda: decider.attach(live.state, command))
 
     async def recover(self, session_id: SessionId) -> None:
-        """Take up a session whose host died: its lost turn is ended, what is queued goes on."""
-        live = await self._activate(session_id)
-        self._dispatch(live)
+        """Take up a session whose owner died: its turn is continued, what is queued goes on.
+
+        One that another living process owns is left to it.
+        """
+        try:
+            self._dispatcher.dispatch(await self._owned(session_id))
+        except Superseded:
+            return
 
     # -- commands
 
@@ -169,7 +156,7 @@ class SessionHost:
         )
         if accepted.replayed:
             return await self._first_answer(command.session_id, accepted.seq)
-        self._dispatch(live)
+        self._dispatcher.dispatch(live)
         place = next((i for i, turn in enumerate(live.state.queue) if turn.turn_id == turn_id), 0)
         return Accepted(accepted.seq, turn_id, place)
 
@@ -185,9 +172,11 @@ class SessionHost:
         ends = [TurnCancelled(command.turn_id, reason=command.reason)] if queued_only else []
         accepted = await self._decide(live, lambda: decider.cancel(live.state, command, known), ends=ends)
         task = live.task
-        if live.dispatched == command.turn_id and task is not None:
+        until = self._clock.monotonic() + STOP_SECONDS
+        while live.dispatched == command.turn_id and task is not None and self._clock.monotonic() < until:
+            # again and again: it may be on its way to a worker, or from a dead one to the next
             await self._turns.stop(command.turn_id, command.reason)
-            await asyncio.wait({task}, timeout=STOP_SECONDS)
+            await asyncio.wait({task}, timeout=STOP_RETRY_SECONDS)
         return accepted
 
     async def _stop_agent(self, live: LiveSession, command: CancelTurn) -> Accepted:
@@ -222,7 +211,8 @@ class SessionHost:
                 state = live.state
                 session_id = state.session_id
                 requests = [Append(session_id, AgentId(session_id), facts, state.version, live.epoch, 0, key, digest)]
-                requests += [Append(session_id, AgentId(end.turn_id), (end,), 0, 1) for end in ends]
+                epoch = run_epoch(live.epoch, 0)
+                requests += [Append(session_id, AgentId(end.turn_id), (end,), 0, epoch) for end in ends]
                 verdict, *_rest = await self._log.append(requests)
                 match verdict:
                     case Appended(first, last):
@@ -233,107 +223,16 @@ class SessionHost:
                     case KeyClash():
                         raise KeyReused(key.removeprefix("turn:"))
                     case Conflict(_, epoch):
-                        live.epoch = max(live.epoch, epoch)
+                        if epoch > live.epoch:
+                            raise self._dispatcher.fenced(live)
                         await live.sync()
         raise LogUnavailable(f"session {live.state.session_id} is being changed by others all the time; try again")
 
-    # -- turns
-
-    def _dispatch(self, live: LiveSession) -> None:
-        """Start the next turn unless one runs."""
-        if live.task is None and live.state.queue:
-            submitted = live.state.queue[0]
-            live.dispatched = submitted.turn_id
-            live.task = asyncio.ensure_future(self._run(live, submitted))
-
-    async def _run(self, live: LiveSession, submitted: TurnSubmitted) -> None:
-        turn_id = submitted.turn_id
-        try:
-            try:
-                if live.state.running == turn_id and not await self._turns.running(turn_id):
-                    await self._end_lost(live, turn_id, "the process that ran it died")
-                else:
-                    await self._work(await self._order(live, submitted))
-            except Exception as error:  # whatever it was, the turn must end and the next one be run
-                code, why = describe_failure(error)
-                await self._end_lost(live, turn_id, why, code)
-            await self._patiently(lambda: self._sync(live))
-        finally:
-            live.task, live.dispatched = None, None
-        if not live.state.queue or live.state.queue[0].turn_id != turn_id:
-            self._dispatch(live)
-
-    async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Do it however long the log is away: nobody else will, and nobody would be told."""
-        while True:
-            try:
-                return await step()
-            except (LogUnavailable, StorageFull):
-                await asyncio.sleep(LOG_RETRY_SECONDS)
-
-    @staticmethod
-    async def _sync(live: LiveSession) -> None:
-        async with live.lock:
-            await live.sync()
-
-    async def _work(self, order: RunTurn) -> None:
-        """Have a worker run it; one that dies before it recorded anything costs only another try."""
-        tries = 0
-        while True:
-            try:
-                return await self._turns.run(order)
-            except WorkerLost:
-                tries += 1
-                begun = await self._log.stream_head(order.session_id, AgentId(order.turn_id))
-                if begun is not None or tries == WORKER_TRIES:
-                    raise
-                await asyncio.sleep(WORKER_RETRY_SECONDS)
-
-    async def _order(self, live: LiveSession, submitted: TurnSubmitted) -> RunTurn:
-        state = live.state
-        return RunTurn(
-            state.session_id,
-            submitted.turn_id,
-            live.submitted_at(submitted.turn_id),
-            await load_text(self._log.blobs, submitted.task),
-            submitted.mode,
-            submitted.model,
-            submitted.sub_model,
-            submitted.budget,
-            submitted.attachments,
-            list(state.files.values()),
-            decider.history_text(state.past),
-        )
-
-    async def _end_lost(self, live: LiveSession, turn_id: TurnId, why: str, code: str = WorkerLost.code) -> None:
-        """Record the end of a turn whose worker cannot, and of its effects, unless it has one.
-
-        A higher epoch fences the old worker.
-        """
-        end = TurnFailed(turn_id, code, f"the turn was lost: {why[:500]}; ask again")
-        await self._patiently(lambda: self._record_lost(live, turn_id, end))
-
-    async def _record_lost(self, live: LiveSession, turn_id: TurnId, end: TurnFailed) -> None:
-        session_id, agent_id = live.state.session_id, AgentId(turn_id)
-        async with live.lock:
-            await live.sync()
-            while any(turn.turn_id == turn_id for turn in live.state.queue):
-                head = await self._log.stream_head(session_id, agent_id)
-                version, epoch = (head.version, head.epoch + 1) if head else (0, 1)
-                ends = owed_ends(await self._facts(session_id, agent_id))
-                await self._log.append([Append(session_id, agent_id, (*ends, end), version, epoch)])
-                await live.sync()  # a conflict means that its worker has written meanwhile: perhaps the end
-
-    async def _facts(self, session_id: SessionId, agent_id: AgentId) -> list[Fact]:
-        """Everything an agent has recorded."""
-        facts: list[Fact] = []
-        while records := await self._log.read_stream(session_id, agent_id, len(facts)):
-            facts += [decode(record).fact for record in records]
-        return facts
-
     # -- live sessions
 
-    async def _activate(self, session_id: SessionId) -> LiveSession:
+    async def _owned(self, session_id: SessionId) -> LiveSession:
+        """The session in memory, owned by this process. Errors: Superseded, LogUnavailable."""
+        self._ownership.check()
         live = self._live.get(session_id)
         if live is None:
             live = self._live[session_id] = LiveSession(self._log, session_id, self._snapshots, FOLDED_TYPES)
@@ -342,8 +241,48 @@ class SessionHost:
             async with live.lock:
                 if not live.loaded:
                     await live.load()
-            self._dispatch(live)
+                    await self._take(live)
+                    live.loaded = True
+            self._dispatcher.dispatch(live)
         return live
+
+    async def _take(self, live: LiveSession) -> None:
+        """Own the session from now on: what a former owner still tries is refused from the next append on.
+
+        Where a turn is under way that append is made here, so that of two who take it over, one does.
+        """
+        while True:
+            former, session_id = live.epoch, live.state.session_id
+            generation = await self._ownership.generation()
+            if former > generation or (live.state.queue and former not in (0, generation)):
+                if (holder := await self._ownership.holder(former)) is not None:
+                    self._drop(live)
+                    raise Superseded(f"session {session_id} belongs to {holder.owner}; ask again")
+                generation = await self._ownership.generation(above=former)
+            if former == generation or not live.state.queue:
+                live.epoch = generation
+                return
+            taken = LeaseTaken(self._ownership.owner, generation, self._ownership.node)
+            (verdict,) = await self._log.append(
+                [Append(session_id, AgentId(session_id), (taken,), live.state.version, generation)]
+            )
+            if isinstance(verdict, Appended):
+                live.epoch = generation
+                await live.sync()
+                return
+            await live.load()
+
+    def _drop(self, live: LiveSession) -> None:
+        """Forget a session that another process has taken over."""
+        if self._live.get(live.state.session_id) is live:
+            del self._live[live.state.session_id]
+
+    def _superseded(self) -> None:
+        """This process's post was taken: drop everything. Turns run on where they are; their new owner joins them."""
+        for live in self._live.values():
+            if live.task is not None:
+                live.task.cancel()
+        self._live.clear()
 
     def _passivate(self) -> None:
         now = self._clock.monotonic()
@@ -359,8 +298,9 @@ class SessionHost:
         return list(self._live)
 
     async def close(self) -> None:
-        """Stop watching turns; they run on where they are."""
+        """Stop watching turns, which run on where they are, and leave the sessions to whoever takes them."""
         tasks = [live.task for live in self._live.values() if live.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._ownership.close()

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Executor
 from typing import Any, TypeVar
 
 from actors.cells import Cells
-from actors.journal import Journal
+from actors.model_calls import ModelCalls
 from actors.ports import CellOutcome, ModelError, ModelReply, ModelRequest, OnToolCall, ProgramFact, Stopped
 from actors.sandboxes.contract import HostCall, HostCallFailed, Json
 from events.effects import Purpose
@@ -27,13 +27,14 @@ class ThreadEffects:
 
     def __init__(
         self,
-        journal: Journal,
+        models: ModelCalls,
         cells: Cells,
         loop: asyncio.AbstractEventLoop,
         tool_threads: Executor,
         deadline: float | None = None,
     ) -> None:
-        self._journal = journal
+        self._models = models
+        self._journal = models.journal
         self._cells = cells
         self._loop = loop
         self._threads = tool_threads
@@ -42,10 +43,10 @@ class ThreadEffects:
         self._lock = threading.Lock()
 
     def model(self, request: ModelRequest, purpose: Purpose) -> ModelReply:
-        return self._wait(self._journal.model(self._place("m"), request, purpose))
+        return self._wait(self._models.one(self._place("m"), request, purpose))
 
     def models(self, requests: Sequence[ModelRequest], purpose: Purpose) -> list[ModelReply | ModelError]:
-        return self._wait(self._journal.models(self._place("m"), requests, purpose))
+        return self._wait(self._models.many(self._place("m"), requests, purpose))
 
     def cell(
         self,
@@ -99,8 +100,7 @@ class ThreadEffects:
 
     def note(self, fact: ProgramFact) -> None:
         async def write() -> None:
-            self._journal.check()
-            self._journal.note(fact)
+            self._journal.decide(fact)
 
         self._wait(write())
 

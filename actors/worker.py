@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
+import platform
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from actors.clock import SystemClock
+from actors.dispatch import Turns
 from actors.pool import WorkerConfig
 from actors.ports import Model
 from actors.sandboxes.contract import Limits, SandboxProvider
 from actors.sandboxes.warm import WarmProvider
-from actors.session_host import SessionHost, Turns
+from actors.session_host import SessionHost
 from actors.turn_host import TurnHost
 from actors.turn_run import TurnParts
 from events.errors import BadSetting
@@ -42,6 +45,11 @@ def code_version() -> str:
         return version("fleet")
     except PackageNotFoundError:
         return "source"
+
+
+def node_name() -> str:
+    """The machine this process is on."""
+    return platform.node()
 
 
 async def open_log(config: WorkerConfig, patience_seconds: float = ANSWER_PATIENCE_SECONDS) -> PostgresLog:
@@ -99,6 +107,7 @@ async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
             program_version=PROGRAM_VERSION,
             code_version=code_version(),
             worker=name,
+            node=node_name(),
             turn_threads=ThreadPoolExecutor(config.turn_width, thread_name_prefix="turn"),
             tool_threads=ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool"),
             limits=limits,
@@ -107,8 +116,8 @@ async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
     )
 
 
-async def open_session_host(config: WorkerConfig, turns: Turns) -> SessionHost:
-    """The owner of sessions, connected."""
+async def open_session_host(config: WorkerConfig, turns: Turns, name: str) -> SessionHost:
+    """The owner of sessions, connected. `name` is its post in this stack: whoever fills it next supersedes it."""
     from actors.models.providers import check_model
 
     log = await open_log(config)
@@ -118,6 +127,14 @@ async def open_session_host(config: WorkerConfig, turns: Turns) -> SessionHost:
         if name.partition("/")[0] not in plugged:
             check_model(name)
 
+    stack = hashlib.sha256(f"{node_name()}:{config.home}".encode()).hexdigest()[:8]
     return SessionHost(
-        log, turns, clock=SystemClock(), defaults=config.defaults, check_model=check, snapshots=log.snapshots
+        log,
+        turns,
+        clock=SystemClock(),
+        defaults=config.defaults,
+        check_model=check,
+        snapshots=log.snapshots,
+        owner=f"{name}.{stack}",
+        node=node_name(),
     )

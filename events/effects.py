@@ -83,6 +83,13 @@ class CellPrinted(msgspec.Struct, frozen=True):
     text: str
 
 
+class HostError(msgspec.Struct, frozen=True):
+    """A failure of the program's own host function, as the turn's end would say it."""
+
+    code: str
+    message: str
+
+
 class CellFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a cell ended. `output` is all that was kept of what it printed; `value` is JSON."""
 
@@ -99,6 +106,8 @@ class CellFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     value: Text | None = None
     error_message: Text | None = None
     """The exception's own message, where `error` is its traceback."""
+    host_error: HostError | None = None
+    """The newest failure of a host function of the program that code of the cell called."""
 
 
 class ToolCalled(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -18,6 +18,7 @@ import msgspec
 
 from events.catalogue import Fact
 from events.ids import AgentId, SessionId
+from events.leases import Leases
 from events.record import Record
 
 EVENT_LIMIT_BYTES = 256 * 1024
@@ -137,6 +138,9 @@ class EventLog(Protocol):
 
     @property
     def blobs(self) -> Blobs: ...
+
+    @property
+    def leases(self) -> Leases: ...
 
     async def incarnation(self) -> str:
         """Names this log's history; another one after a restore from a backup, so readers can tell."""

@@ -14,6 +14,7 @@ import msgspec
 from events.chain import GENESIS, Batch, batch_link, link
 from events.errors import LogUnavailable
 from events.ids import AgentId, SessionId
+from events.leases import Leases
 from events.log import (
     PAGE,
     SESSION_LIMIT_EVENTS,
@@ -25,6 +26,7 @@ from events.log import (
     Verdict,
 )
 from events.memory_blobs import MemoryBlobs
+from events.memory_leases import MemoryLeases
 from events.prepare import (
     APPENDED,
     CONFLICT,
@@ -81,6 +83,7 @@ class MemoryLog:
         self._by_stream: dict[tuple[str, str], list[Record]] = {}
         self._state = _State({}, {}, {})
         self._blobs = MemoryBlobs(redact)
+        self._leases = MemoryLeases(lambda: self._clock() / 1e6)
         self._rings = Rings()
         self._incarnation = uuid4().hex
         self._closed = False
@@ -88,6 +91,10 @@ class MemoryLog:
     @property
     def blobs(self) -> Blobs:
         return self._blobs
+
+    @property
+    def leases(self) -> Leases:
+        return self._leases
 
     async def incarnation(self) -> str:
         return self._incarnation

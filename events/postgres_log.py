@@ -11,12 +11,14 @@ import msgspec
 from events.chain import Batch
 from events.errors import LogError, LogTooNew
 from events.ids import AgentId, SessionId
+from events.leases import Leases
 from events.log import PAGE, SESSION_LIMIT_EVENTS, Append, Bell, Blobs, SessionHead, StreamHead, Verdict
 from events.migrations import APP, known, migrate
 from events.postgres_append import GroupCommit
 from events.postgres_bell import PostgresBell
 from events.postgres_blobs import PostgresBlobs
 from events.postgres_connections import Connections, connect, translated
+from events.postgres_leases import PostgresLeases
 from events.postgres_read_models import PostgresSessionRows, PostgresSnapshots
 from events.prepare import Redact, prepare
 from events.queries import QUERIES
@@ -55,6 +57,7 @@ class PostgresLog:
         self._appender = GroupCommit(connections, session_limit=session_limit)
         self._bell = PostgresBell(connections)
         self._blobs = PostgresBlobs(connections, redact)
+        self._leases = PostgresLeases(connections)
 
     @classmethod
     async def open(
@@ -84,6 +87,10 @@ class PostgresLog:
     @property
     def blobs(self) -> Blobs:
         return self._blobs
+
+    @property
+    def leases(self) -> Leases:
+        return self._leases
 
     async def incarnation(self) -> str:
         return str(await self._connections.value("incarnation"))

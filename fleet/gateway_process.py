@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # imported by `preload`
 NAMESPACE = "fleet"
 BOOTSTRAP_SECONDS = 120.0
 PRELOAD = ("actors.worker", "events.migrations", "gateway.app", "projections.runner", "projections.session_list")
-WATCH_SECONDS = 3.0
+WATCH_SECONDS = 1.0
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,12 +17,15 @@ from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreter
 from dspy.primitives.facade import CONSTRUCT_TOOL, HOST_TOKEN_VAR, SHIM_SETUP
 from dspy.utils.exceptions import AdapterParseError
 
-from actors.ports import BudgetSpent, CellOutcome, Effects, ModelError, OnToolCall
+from actors.failures import describe_failure
+from actors.ports import BudgetSpent, CellOutcome, Effects, ModelError, OnToolCall, ProgramFailed
 from actors.programs.bounds import bounded
 from actors.programs.engine import cause_of
+from actors.programs.failures import understood
 from actors.programs.grounding import Seen, typed_text, ungrounded
 from actors.programs.parsing import TREES
-from actors.sandboxes.contract import HostCall, Json, SandboxGone, SandboxUnavailable
+from actors.recording import LOST_TYPE
+from actors.sandboxes.contract import HostCall, HostCallFailed, Json, SandboxGone, SandboxUnavailable
 from events.turn import SubmitRefused
 
 ANSWERED_BY_THE_JOURNAL = frozenset({"llm_query", "llm_query_batched"})
@@ -34,7 +37,8 @@ DSPY_OWNED = frozenset({thread_local_overrides})
 class FleetInterpreter:
     """One program's Python session. Used by one thread at a time; host calls of a cell come from other threads.
 
-    `inputs` is text whose figures count as shown. `check_figures` turns the grounding check of SUBMIT on.
+    `inputs` is text whose figures count as shown. `check_figures` turns the grounding check of SUBMIT on. A cell whose
+    process died is told to whoever wrote it, or with `run_lost_again` just run again: the program wrote it itself.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class FleetInterpreter:
         check_figures: bool = False,
         functions: Mapping[str, OnToolCall] | None = None,
         silent: frozenset[str] = frozenset(),
+        run_lost_again: bool = False,
     ) -> None:
         self.tools: dict[str, Callable[..., Any]] = {}
         self.output_fields: list[dict[str, str]] = []
@@ -55,8 +60,9 @@ class FleetInterpreter:
         self.failed = 0
         self.refused = 0
         self.ungrounded: tuple[str, ...] = ()
-        self.host_error: Exception | None = None
+        self.host_error: ProgramFailed | None = None
         """What the last failure of a DSPy tool in a cell came from; DSPy overwrites the chain when it raises again."""
+        self._run_lost_again = run_lost_again
         self._effects = effects
         self._output_chars = output_chars
         self._check_figures = check_figures
@@ -84,17 +90,26 @@ class FleetInterpreter:
         reasoning = "" if silent else self.reasoning
         if not silent:
             self.reasoning = ""
-        try:
-            outcome = self._effects.cell(
+        changed = self._changed(variables or {})
+
+        def cell() -> CellOutcome:
+            return self._effects.cell(
                 code,
                 reasoning=reasoning,
-                variables=self._changed(variables or {}),
+                variables=changed,
                 functions=self._host_functions(),
                 outputs=[(field["name"], field.get("type", "")) for field in self.output_fields],
                 silent=silent,
             )
+
+        try:
+            outcome = cell()
+            while self._run_lost_again and _is_lost(outcome):
+                outcome = cell()
         except (SandboxGone, SandboxUnavailable) as error:
             raise CodeInterpreterError(str(error)) from error
+        if outcome.host_error is not None:
+            self.host_error = ProgramFailed(outcome.host_error.code, outcome.host_error.message)
         return self._result(code, outcome, silent)
 
     def _result(self, code: str, outcome: CellOutcome, silent: bool) -> Any:
@@ -193,11 +208,20 @@ class FleetInterpreter:
 
             try:
                 return here.run(run)
-            except Exception as error:
-                self.host_error = cause_of(error, BudgetSpent, ModelError, AdapterParseError) or error
+            except HostCallFailed:
                 raise
+            except Exception as error:
+                ours = cause_of(error, BudgetSpent, ModelError, AdapterParseError)
+                ended = None if ours is None else describe_failure(understood(ours))
+                raise HostCallFailed(type(error).__name__, str(error), ended=ended) from error
 
         return answer
+
+
+def _is_lost(outcome: CellOutcome) -> bool:
+    """Whether a cell's process died with it, so that it may be run once more."""
+    error = outcome.result.error
+    return error is not None and error.type_name == LOST_TYPE
 
 
 class NoCells:

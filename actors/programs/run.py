@@ -11,15 +11,16 @@ from typing import Any
 
 import msgspec
 from dspy.primitives.code_interpreter import CodeInterpreterError
-from dspy.utils.exceptions import AdapterParseError, LMError
+from dspy.utils.exceptions import LMError
 
-from actors.ports import BudgetSpent, Effects, ModelError, ProgramFailed, TurnAnswer, TurnInputs
+from actors.ports import Effects, ProgramFailed, TurnAnswer, TurnInputs
 from actors.programs import direct, flex, rlm, triage
 from actors.programs.adapter import ADAPTER
 from actors.programs.bounds import bounded, one_line
 from actors.programs.citations import citations
 from actors.programs.dspy_setup import QUIET, dspy
 from actors.programs.engine import cause_of, lm, speaking_for
+from actors.programs.failures import understood
 from actors.programs.grounding import REPORTED_LIMIT
 from actors.programs.interpreter import FleetInterpreter, NoCells, active, session
 from actors.programs.rlm import FALLBACK_REASONING, STEP_LIMIT_NOTE, HostFunction
@@ -28,7 +29,7 @@ from actors.sandboxes.contract import SandboxGone, SandboxUnavailable
 from events.turn import NoticeRaised
 from events.values import Route
 
-PROGRAM_VERSION = f"1+dspy{dspy.__version__}+workflow{WORKFLOW_VERSION}"
+PROGRAM_VERSION = f"2+dspy{dspy.__version__}+workflow{WORKFLOW_VERSION}"
 DIRECT_HISTORY_CHARS = 16_000
 MANIFEST_CHARS = 12_000
 MEMORY_CHARS = 8_000
@@ -64,7 +65,7 @@ def run_turn(
         try:
             return _run(chosen.route, inputs, effects, functions, programs)
         except Exception as error:
-            raise _understood(error) from error
+            raise understood(error) from error
 
 
 def _run(
@@ -87,13 +88,15 @@ def _direct(inputs: TurnInputs, programs: Programs) -> TurnAnswer:
 
 def _flex(inputs: TurnInputs, effects: Effects, programs: Programs) -> TurnAnswer:
     source = programs.workflow
-    interpreter = FleetInterpreter(effects, output_chars=inputs.output_chars, silent=frozenset({source}))
+    interpreter = FleetInterpreter(
+        effects, output_chars=inputs.output_chars, silent=frozenset({source}), run_lost_again=True
+    )
     interpreter.reasoning = f"Workflow {WORKFLOW_VERSION}: name terms, search the files, answer from the passages."
     with dspy.context(lm=lm(inputs.model, "workflow"), interpreter_factory=session(interpreter)):
         try:
             said = flex.program(source)(**_fields(inputs))
         except (CodeInterpreterError, LMError) as error:
-            if isinstance(interpreter.host_error, BudgetSpent | ModelError | AdapterParseError):
+            if interpreter.host_error is not None:
                 raise interpreter.host_error from None
             if cause_of(error, SandboxGone, SandboxUnavailable):
                 raise
@@ -153,20 +156,6 @@ def _answer(route: Route, answer: Any, ungrounded: tuple[str, ...] = ()) -> Turn
 
 def _text(answer: Any) -> str:
     return answer if isinstance(answer, str) else str(answer or "")
-
-
-def _understood(error: Exception) -> Exception:
-    """The error a turn ends with: ours when one of ours is behind it, else ProgramFailed."""
-    ours = cause_of(error, BudgetSpent, ModelError, SandboxGone, SandboxUnavailable, ProgramFailed)
-    if ours is not None and not (isinstance(error, ProgramFailed) and isinstance(ours, ProgramFailed)):
-        return ours
-    if isinstance(error, ProgramFailed):
-        return error
-    malformed = cause_of(error, AdapterParseError)
-    if malformed is not None:
-        fields = ", ".join(malformed.signature.output_fields)
-        return ProgramFailed("malformed", f"the model replied twice without the fields it was asked for ({fields})")
-    return ProgramFailed("program", f"{type(error).__name__}: {one_line(error)}")
 
 
 def _end(error: Exception) -> str:

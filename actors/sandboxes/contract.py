@@ -72,12 +72,16 @@ class HostCall(msgspec.Struct, frozen=True):
 
 
 class HostCallFailed(FleetError):
-    """The host function failed; the guest sees `type_name: message` raised in the calling line."""
+    """The host function failed; the guest sees `type_name: message` raised in the calling line.
 
-    def __init__(self, type_name: str, message: str) -> None:
+    `ended` is the code and the line that this failure would end a turn with, where it is the program's own.
+    """
+
+    def __init__(self, type_name: str, message: str, *, ended: tuple[str, str] | None = None) -> None:
         super().__init__(message)
         self.type_name = type_name
         self.message = message
+        self.ended = ended
 
 
 class CodeError(msgspec.Struct, frozen=True):
@@ -218,6 +222,13 @@ class SandboxProvider(Protocol):
 
     async def start(self, spec: SandboxSpec) -> Sandbox:
         """A running sandbox with an empty workspace. Errors: SandboxUnavailable."""
+        ...
+
+    async def attach(self, sandbox_id: str) -> Sandbox | None:
+        """The sandbox of this id if it outlived the process that started it, its running cell interrupted; else None.
+
+        A backend whose sandboxes die with their process gives None. Never raises.
+        """
         ...
 
     async def close(self) -> None:

@@ -58,6 +58,10 @@ class HostedProvider:
             await sandbox.close()
             raise
 
+    async def attach(self, sandbox_id: str) -> HostedSandbox | None:
+        """None: these sandboxes die with the process that started them."""
+        return None
+
     async def close(self) -> None:
         """End every sandbox this provider started."""
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._living)))

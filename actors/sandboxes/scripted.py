@@ -93,6 +93,14 @@ class ScriptedProvider:
         await sandbox.begin()
         return sandbox
 
+    async def attach(self, sandbox_id: str) -> ScriptedSandbox | None:
+        """See `SandboxProvider.attach`."""
+        for sandbox in self._living:
+            if sandbox.sandbox_id == sandbox_id and not sandbox.closed:
+                await sandbox.interrupt()
+                return sandbox
+        return None
+
     async def close(self) -> None:
         """End every sandbox this provider started."""
         for sandbox in self._living:
@@ -116,7 +124,7 @@ class ScriptedSandbox:
         self._dialogue = Dialogue(spec.limits, self._guest.receive, on_gone=lambda gone: self._guest.end())
         self._guest.reply = self._dialogue.feed
         self._transfers = Transfers(self._files, provider.executor, spec.limits.disk_bytes, self._dialogue.fail)
-        self._closed = False
+        self.closed = False
 
     async def begin(self) -> None:
         """Wait until the interpreter is ready."""
@@ -196,8 +204,8 @@ class ScriptedSandbox:
 
     async def close(self) -> None:
         """See `Sandbox.close`; a thread that does not heed its interrupt is left to end by itself."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._dialogue.fail("closed", "it was closed")
             with contextlib.suppress(Exception):
                 await self._transfers.in_thread(self._guest.join)

@@ -118,6 +118,9 @@ class WarmProvider:
             await _end(spare)
             raise
 
+    async def attach(self, sandbox_id: str) -> Sandbox | None:
+        return await self._provider.attach(sandbox_id)
+
     async def close(self) -> None:
         self._closed = True
         for spare in self._spares:

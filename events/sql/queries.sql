@@ -153,3 +153,15 @@ order by updated_at desc, session_id desc limit $6
 -- name: rows_forget
 -- Removes every row.
 delete from fleet.session_rows
+
+-- name: take_lease
+-- A lease of a new generation for an owner.
+select fleet.take_lease($1, $2, $3)
+
+-- name: renew_lease
+-- Whether a lease is still its owner's newest; it lives on for so many seconds if it is.
+select fleet.renew_lease($1, $2, $3)
+
+-- name: lease_holder
+-- The living lease of a generation.
+select owner, node from fleet.leases where generation = $1 and alive_until > clock_timestamp()

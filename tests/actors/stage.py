@@ -81,6 +81,7 @@ async def stage(
         program_version="test",
         code_version="test",
         worker="here",
+        node="test",
         turn_threads=turn_threads,
         tool_threads=tool_threads,
     )

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from actors.commands import AttachFile, CreateSession, SubmitTurn
+from actors.dispatch import WorkerLost
 from actors.live_session import SNAPSHOT_EVERY, LiveSession
 from actors.session import FOLDED_TYPES
-from actors.session_host import IDLE_SECONDS, RuntimeDefaults, SessionHost, WorkerLost
+from actors.session_host import IDLE_SECONDS, RuntimeDefaults, SessionHost
 from actors.turn_run import RunTurn
 from events.ids import AgentId, SessionId, TurnId
-from events.log import Append
+from events.log import Append, Appended
 from events.memory_log import MemoryLog
 from events.memory_read_models import MemorySnapshots
-from events.session import RuntimeSelected, SessionCreated, SessionRenamed, TurnSubmitted
+from events.session import LeaseTaken, RuntimeSelected, SessionCreated, SessionRenamed, TurnSubmitted
 from events.turn import TurnCompleted, TurnFailed, TurnStarted
 from events.values import FileRef, Text
 from tests.actors.stage import events_of, until, wait_for
@@ -52,20 +55,29 @@ class ScriptedTurns:
 
     async def run(self, turn: RunTurn) -> None:
         self.orders.append(turn)
-        started = TurnStarted(turn.turn_id, "w", "p", "c")
+        started = TurnStarted(turn.turn_id, "w", "p", "c", state_seq=turn.state_seq)
+        agent = AgentId(turn.turn_id)
+        head = await self.log.stream_head(turn.session_id, agent)
+        version = head.version if head else 0
         if self.deaths:
             self.deaths -= 1
             if self.begins:
-                await self.log.append([Append(turn.session_id, AgentId(turn.turn_id), (started,), 0, 1)])
+                await self.log.append([Append(turn.session_id, agent, (started,), version, turn.epoch)])
             raise WorkerLost("worker w died")
         end = TurnCompleted(turn.turn_id, Text("ok", 2), "direct")
-        await self.log.append([Append(turn.session_id, AgentId(turn.turn_id), (started, end), 0, 1)])
+        (verdict,) = await self.log.append([Append(turn.session_id, agent, (started, end), version, turn.epoch)])
+        assert isinstance(verdict, Appended), verdict
 
     async def stop(self, turn_id: TurnId, reason: str) -> None:
         return None
 
     async def running(self, turn_id: TurnId) -> bool:
         return False
+
+
+async def ended(log: MemoryLog, turn_id: TurnId) -> bool:
+    events = await events_of(log, SESSION)
+    return any(isinstance(event.fact, TurnCompleted) and event.fact.turn_id == turn_id for event in events)
 
 
 @pytest.fixture
@@ -131,7 +143,7 @@ async def test_a_long_session_comes_back_from_its_snapshot(log: MemoryLog) -> No
 async def test_a_worker_that_dies_before_the_turn_began_costs_another_try(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("actors.session_host.WORKER_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("actors.dispatch.WORKER_RETRY_SECONDS", 0.0)
     turns = ScriptedTurns(log, deaths=3)
     host = host_over(log, turns, TurningClock())
     await host.send(CreateSession(SESSION))
@@ -141,8 +153,26 @@ async def test_a_worker_that_dies_before_the_turn_began_costs_another_try(
     await host.close()
 
 
-async def test_a_turn_lost_with_its_worker_ends_and_the_next_one_runs(log: MemoryLog) -> None:
-    turns = ScriptedTurns(log, deaths=1, begins=True)
+async def test_a_turn_lost_with_its_worker_is_given_to_another_at_a_higher_epoch(log: MemoryLog) -> None:
+    turns = ScriptedTurns(log, deaths=2, begins=True)
+    host = host_over(log, turns, TurningClock())
+    await host.send(CreateSession(SESSION))
+    await host.send(SubmitTurn(SESSION, "lost"))
+    await wait_for(log, SESSION, "TurnCompleted")
+    assert [order.resume for order in turns.orders] == [False, True, True]
+    epochs = [order.epoch for order in turns.orders]
+    assert epochs == sorted(set(epochs))
+    told = [msgspec.structs.replace(order, epoch=0, resume=False) for order in turns.orders]
+    assert told[0] == told[1] == told[2]
+    await host.close()
+
+
+async def test_a_turn_that_no_worker_can_begin_ends_and_the_next_one_runs(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.dispatch.WORKER_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("actors.dispatch.WORKER_TRIES", 3)
+    turns = ScriptedTurns(log, deaths=4)
     host = host_over(log, turns, TurningClock())
     await host.send(CreateSession(SESSION))
     await host.send(SubmitTurn(SESSION, "lost"))
@@ -153,8 +183,35 @@ async def test_a_turn_lost_with_its_worker_ends_and_the_next_one_runs(log: Memor
     await host.close()
 
 
+async def test_what_was_attached_while_a_turn_ran_is_not_shown_to_its_next_run(log: MemoryLog) -> None:
+    """A second run is told what the first was told, or it would ask for something else."""
+    held = asyncio.Event()
+
+    class Slow(ScriptedTurns):
+        async def run(self, turn: RunTurn) -> None:
+            if not self.orders:
+                self.orders.append(turn)
+                started = TurnStarted(turn.turn_id, "w", "p", "c", state_seq=turn.state_seq)
+                await log.append([Append(turn.session_id, AgentId(turn.turn_id), (started,), 0, turn.epoch)])
+                await held.wait()
+                raise WorkerLost("worker w died")
+            await super().run(turn)
+
+    turns = Slow(log)
+    host = host_over(log, turns, TurningClock())
+    await host.send(CreateSession(SESSION))
+    await host.send(AttachFile(SESSION, FileRef("a", 1, "0" * 64)))
+    await host.send(SubmitTurn(SESSION, "t"))
+    await wait_for(log, SESSION, "TurnStarted")
+    await host.send(AttachFile(SESSION, FileRef("b", 1, "1" * 64)))
+    held.set()
+    await wait_for(log, SESSION, "TurnCompleted")
+    assert [[file.path for file in order.files] for order in turns.orders] == [["a"], ["a"]]
+    await host.close()
+
+
 async def test_a_session_whose_host_died_is_taken_up_again(log: MemoryLog) -> None:
-    """A running turn whose worker is gone gets its end; a queued one goes on."""
+    """A running turn whose worker is gone is continued; a queued one goes on."""
     lost, queued = TurnId("turn_00000000000000000001"), TurnId("turn_00000000000000000002")
     model = RuntimeDefaults().model
     facts = (
@@ -173,7 +230,8 @@ async def test_a_session_whose_host_died_is_taken_up_again(log: MemoryLog) -> No
     host = host_over(log, turns, TurningClock())
     await host.recover(SESSION)
     await wait_for(log, SESSION, "TurnCompleted")
-    assert [order.turn_id for order in turns.orders] == [queued]
-    (failed,) = [event.fact for event in await events_of(log, SESSION) if isinstance(event.fact, TurnFailed)]
-    assert (failed.turn_id, failed.code) == (lost, "worker_lost")
+    await until(lambda: ended(log, queued))
+    assert [(order.turn_id, order.resume) for order in turns.orders] == [(lost, True), (queued, False)]
+    events = await events_of(log, SESSION)
+    assert [event.fact.generation for event in events if isinstance(event.fact, LeaseTaken)] == [1]
     await host.close()

@@ -312,7 +312,9 @@ async def test_a_fenced_turn_stops_itself_and_writes_no_more(log: EventLog) -> N
         assert accepted.turn_id
         turn = AgentId(accepted.turn_id)
         taken = TurnFailed(accepted.turn_id, "worker_lost", "taken over")
-        await log.append([Append(SESSION, turn, (taken,), 1, 2)])
+        head = await log.stream_head(SESSION, turn)
+        assert head is not None
+        await log.append([Append(SESSION, turn, (taken,), 1, head.epoch + 1)])
         proceed.set()
 
         await host.send(SubmitTurn(SESSION, "next"))

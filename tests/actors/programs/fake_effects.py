@@ -19,8 +19,8 @@ from dspy.primitives import facade
 
 from actors.ports import CellOutcome, Model, ModelError, ModelReply, ModelRequest, OnToolCall
 from actors.programs.parsing import TREES
-from actors.sandboxes.contract import CellResult, CellUsage, CodeError, HostCall, Json
-from events.effects import Purpose
+from actors.sandboxes.contract import CellResult, CellUsage, CodeError, HostCall, HostCallFailed, Json
+from events.effects import HostError, Purpose
 from events.ids import CellId
 from events.turn import NoticeRaised, RouteChosen, SubmitRefused
 
@@ -104,8 +104,9 @@ class FakeEffects:
         self.namespace.update(variables)
         if facade.HOST_TOKEN_VAR in variables:  # this "guest" shares the host's memory, and the shim must know
             self.namespace[facade.HOST_TOKEN_VAR] = facade._HOST_PROCESS_TOKEN
+        failures: list[tuple[str, str]] = []
         for name, function in {**self._queries(), **functions}.items():
-            self.namespace[name] = in_thread(name, function)
+            self.namespace[name] = in_thread(name, function, failures)
         submitted: dict[str, Any] = {}
         self.namespace["SUBMIT"] = submit(outputs, submitted)
         printed = io.StringIO()
@@ -123,7 +124,8 @@ class FakeEffects:
             except Exception as raised:
                 error = CodeError(type(raised).__name__, str(raised), traceback.format_exc()[-20_000:])
         result = CellResult("error" if error else "ok", CellUsage(), error, submitted if ended else None, value)
-        return CellOutcome(CellId(f"cel_{len(self.outcomes)}"), printed.getvalue(), result)
+        host_error = HostError(*failures[-1]) if failures else None
+        return CellOutcome(CellId(f"cel_{len(self.outcomes)}"), printed.getvalue(), result, host_error)
 
     def _queries(self) -> dict[str, OnToolCall]:
         def request(prompt: str) -> ModelRequest:
@@ -155,7 +157,7 @@ def submit(outputs: Sequence[tuple[str, str]], submitted: dict[str, Any]) -> Cal
     return hand_in
 
 
-def in_thread(name: str, function: OnToolCall) -> Callable[..., Json]:
+def in_thread(name: str, function: OnToolCall, failures: list[tuple[str, str]]) -> Callable[..., Json]:
     """Host calls come from a thread of their own, with a context of their own."""
 
     def call(*args: Any, **kwargs: Any) -> Json:
@@ -174,7 +176,11 @@ def in_thread(name: str, function: OnToolCall) -> Callable[..., Json]:
         if errors and not isinstance(errors[0], Exception):
             raise errors[0]
         if errors:
-            raise RuntimeError(f"{type(errors[0]).__name__}: {errors[0]}") from errors[0]
+            error = errors[0]
+            if isinstance(error, HostCallFailed) and error.ended is not None:
+                failures.append(error.ended)
+            kind = error.type_name if isinstance(error, HostCallFailed) else type(error).__name__
+            raise RuntimeError(f"{kind}: {error}") from error
         return answers[0]
 
     return call
