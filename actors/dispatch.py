@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from actors import session as decider
 from actors.failures import describe_failure
 from actors.live_session import LiveSession
+from actors.orders import order_of
 from actors.ownership import Ownership, Superseded
 from actors.texts import load_text
 from actors.turn_run import RunTurn
@@ -138,21 +138,13 @@ class Dispatcher:
             started = decode(first[0]).fact
             if isinstance(started, TurnStarted):
                 state = await live.state_at(started.state_seq or live.submitted_at(submitted.turn_id))
-        return RunTurn(
-            session_id,
-            submitted.turn_id,
-            live.submitted_at(submitted.turn_id),
+        return order_of(
+            state,
+            submitted,
             await load_text(self._log.blobs, submitted.task),
-            submitted.mode,
-            submitted.model,
-            submitted.sub_model,
-            submitted.budget,
-            submitted.attachments,
-            list(state.files.values()),
-            decider.history_text(state.past),
-            run_epoch(live.epoch, live.runs),
-            bool(first),
-            state.seq,
+            seq=live.submitted_at(submitted.turn_id),
+            epoch=run_epoch(live.epoch, live.runs),
+            resume=bool(first),
         )
 
     async def _end(self, live: LiveSession, end: TurnFailed | TurnCancelled) -> None:

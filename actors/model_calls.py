@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import get_args
 
 import msgspec
@@ -67,22 +67,26 @@ class ModelCalls:
         causation: int | None = None,
     ) -> list[ModelReply | ModelError]:
         """Calls in parallel, answers in order; one that fails gives its error. Errors: BudgetSpent, Stopped."""
-        self.journal.check()
-        if self.journal.is_rebuilt(place):
-            again = (self._settled(self._call_on_record(f"{place}.{i}", one)) for i, one in enumerate(requests))
+        journal = self.journal
+        journal.check()
+        places = [f"{place}.{index}" for index in range(len(requests))]
+        if journal.is_rebuilt(place):
+            again = (self._settled(self._call_on_record, *one) for one in zip(places, requests, strict=True))
             return list(await asyncio.gather(*again))
-        with self.journal.stoppable(), self.journal.budgeted():
-            self.journal.ledger.start_calls(len(requests))
-            calls = [
-                self._settled(self._reserved_call(f"{place}.{index}", request, purpose, cell_id, causation))
-                for index, request in enumerate(requests)
-            ]
+        for one in places:
+            journal.recorded.call(one)  # all of them were asked for, also when the first ends the run
+        with journal.stoppable(), journal.budgeted():
+            journal.ledger.start_calls(len(requests))
+            calls = (
+                self._settled(self._reserved_call, one, request, purpose, cell_id, causation)
+                for one, request in zip(places, requests, strict=True)
+            )
             return list(await asyncio.gather(*calls))
 
     @staticmethod
-    async def _settled(call: Awaitable[ModelReply]) -> ModelReply | ModelError:
+    async def _settled(call: Callable[..., Awaitable[ModelReply]], *arguments: object) -> ModelReply | ModelError:
         try:
-            return await call
+            return await call(*arguments)
         except ModelError as error:
             return error
 

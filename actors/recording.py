@@ -114,6 +114,7 @@ class Recording:
         self._tools: dict[str, RecordedTool] = {}
         self._notes: list[tuple[int, ProgramFact]] = []
         self._claimed: set[str] = set()
+        self._decided = 0
         self._by_id: dict[str, RecordedCall | RecordedCell | RecordedTool] = {}
         self._paid: dict[str, list[RecordedCall]] = defaultdict(list)
         self._answered: dict[tuple[str, str], list[RecordedTool]] = defaultdict(list)
@@ -235,10 +236,16 @@ class Recording:
         for index, (_, noted) in enumerate(self._notes):
             if noted == fact:
                 del self._notes[index]
+                self._decided += 1
                 return True
         return False
 
     # -- what is left
+
+    @property
+    def claimed(self) -> int:
+        """How many facts the program has asked for or decided again."""
+        return len(self._claimed) + self._decided
 
     def first_unclaimed_note(self) -> tuple[int, ProgramFact] | None:
         return self._notes[0] if self._notes else None

@@ -107,7 +107,7 @@ class TurnRun:
             return taken.recorded.end
         self._began -= taken.elapsed_seconds
         writer = taken.writer or new_writer(parts, turn)
-        journal, cells = self._open(writer, taken)
+        journal, cells = self.open(writer, taken)
         if self._stop_reason is not None:
             journal.stop("cancelled", self._stop_reason)
         if taken.recorded.started is None:
@@ -131,7 +131,8 @@ class TurnRun:
                 await closing
         return end
 
-    def _open(self, writer: StreamWriter, taken: Taken) -> tuple[Journal, Cells]:
+    def open(self, writer: StreamWriter, taken: Taken) -> tuple[Journal, Cells]:
+        """The journal and the cells that `perform` works with."""
         parts, turn = self._parts, self._turn
         self._ledger = Ledger(turn.budget)
         self.journal = journal = Journal(

@@ -7,7 +7,7 @@ import importlib
 import os
 import platform
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -15,12 +15,14 @@ from actors.clock import SystemClock
 from actors.dispatch import Turns
 from actors.pool import WorkerConfig
 from actors.ports import Model
+from actors.replay import NoModel, NoSandboxes
 from actors.sandboxes.contract import Limits, SandboxProvider
 from actors.sandboxes.warm import WarmProvider
 from actors.session_host import SessionHost
 from actors.turn_host import TurnHost
 from actors.turn_run import TurnParts
 from events.errors import BadSetting
+from events.log import EventLog
 from events.postgres_log import PostgresLog
 from events.redact import Redactor
 
@@ -113,6 +115,25 @@ async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
             limits=limits,
             parallel_calls=config.parallel_calls,
         )
+    )
+
+
+def replay_parts(log: EventLog, threads: Executor) -> TurnParts:
+    """What a replay check needs: this installation's programs, and nothing that could do anything live."""
+    from actors.programs.run import PROGRAM_VERSION, run_turn
+
+    return TurnParts(
+        log=log,
+        model=NoModel(),
+        sandboxes=NoSandboxes(),
+        clock=SystemClock(),
+        program=run_turn,
+        program_version=PROGRAM_VERSION,
+        code_version=code_version(),
+        worker="replay",
+        node="",
+        turn_threads=threads,
+        tool_threads=threads,
     )
 
 

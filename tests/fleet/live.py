@@ -24,7 +24,7 @@ from fleet import processes, ray_node, stack
 from fleet.client import Client, Follower
 from gateway import api
 from tests.fleet.live_models import task_of
-from tests.fleet.log_checker import flaws
+from tests.fleet.log_checker import flaws, unlike_again
 from tests.model_server.server import ModelServer, Rule
 
 ROOT = Path(__file__).parents[2]
@@ -202,6 +202,7 @@ class Live:
         """The log is as it must be and no sandbox runs but the spares."""
         async with self.log() as log:
             assert await flaws(log, self._checked) == []
+            assert await unlike_again(log, self._checked) == []
             self._checked = await log.head()
         spares = len(self.workers("TurnActor"))
         await until(lambda: len(self.guests()) <= spares)

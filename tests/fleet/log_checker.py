@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
+from actors.replay import check_session
+from actors.worker import replay_parts
 from events.codec import decode
 from events.effects import (
     CellFinished,
@@ -43,6 +46,22 @@ async def flaws(log: PostgresLog, after: int = 0) -> list[str]:
         found += [f"chain: {flaw}"] if flaw else []
         found += session_flaws(await session_events(log, session_id))
     return found
+
+
+async def unlike_again(log: PostgresLog, after: int = 0) -> list[str]:
+    """Every turn of the sessions that grew after this position that does not replay as it was."""
+    sessions: set[SessionId] = set()
+    while page := await log.read(after):
+        sessions.update(record.session_id for record in page)
+        after = page[-1].position
+    with ThreadPoolExecutor(4) as threads:
+        parts = replay_parts(log, threads)
+        return [
+            f"{session_id} {check.turn_id} seq {check.seq}: {check.verdict}: {check.why}"
+            for session_id in sessions
+            async for check in check_session(log, session_id, parts)
+            if check.verdict not in ("same", "cut")
+        ]
 
 
 async def session_events(log: PostgresLog, session_id: SessionId) -> list[Event]:
