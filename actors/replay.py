@@ -25,7 +25,7 @@ from actors.turn_run import RunTurn, TurnParts, TurnRun
 from events.catalogue import Fact
 from events.codec import decode
 from events.ids import AgentId, SessionId, TurnId
-from events.log import PAGE, Appended, Blobs, BlobStat, EventLog
+from events.log import PAGE, Appended, BlobReader, BlobStat, LogReader
 from events.session import TurnSubmitted
 from events.turn import TurnCancelled, TurnEnd, TurnFailed, TurnStarted
 from events.writer import StreamWriter
@@ -49,7 +49,7 @@ class TurnCheck(msgspec.Struct, frozen=True):
     seq: int = 0
 
 
-async def check_session(log: EventLog, session_id: SessionId, parts: TurnParts) -> AsyncIterator[TurnCheck]:
+async def check_session(log: LogReader, session_id: SessionId, parts: TurnParts) -> AsyncIterator[TurnCheck]:
     """Check the started turns of a session, in order. Errors: NoSuchBlob, Damaged, LogUnavailable."""
     state = SessionState(session_id)
     submitted: dict[TurnId, tuple[int, TurnSubmitted]] = {}
@@ -63,7 +63,7 @@ async def check_session(log: EventLog, session_id: SessionId, parts: TurnParts) 
         yield await check_turn(log, order, parts)
 
 
-async def check_turn(log: EventLog, order: RunTurn, parts: TurnParts) -> TurnCheck:
+async def check_turn(log: LogReader, order: RunTurn, parts: TurnParts) -> TurnCheck:
     """Check one turn; `order` is what its worker was told."""
     turn_id = order.turn_id
     stream = await read_stream(log, order.session_id, AgentId(turn_id))
@@ -138,7 +138,7 @@ def _short(fact: Fact | None) -> str:
     return f"{type(fact).__name__} {msgspec.json.encode(fact).decode()[:200]}"
 
 
-async def _started(log: EventLog, session_id: SessionId) -> list[tuple[TurnId, TurnStarted]]:
+async def _started(log: LogReader, session_id: SessionId) -> list[tuple[TurnId, TurnStarted]]:
     found: list[tuple[TurnId, TurnStarted]] = []
     after = 0
     while records := await log.read_session(session_id, after=after):
@@ -154,7 +154,7 @@ async def _started(log: EventLog, session_id: SessionId) -> list[tuple[TurnId, T
 
 
 async def _fold(
-    log: EventLog, state: SessionState, submitted: dict[TurnId, tuple[int, TurnSubmitted]], until: int
+    log: LogReader, state: SessionState, submitted: dict[TurnId, tuple[int, TurnSubmitted]], until: int
 ) -> None:
     """Bring the state to a seq."""
     while state.seq < until and (records := await log.read_session(state.session_id, after=state.seq, until=until)):
@@ -188,7 +188,7 @@ class Unwritten(StreamWriter):
 class ReplayBlobs:
     """The log's blobs to read; what the program stores again is there already, or shows as a difference."""
 
-    def __init__(self, source: Blobs) -> None:
+    def __init__(self, source: BlobReader) -> None:
         self._source = source
 
     async def put(self, chunks: AsyncIterable[bytes]) -> BlobStat:
@@ -217,7 +217,7 @@ class ReplayBlobs:
 class ReplayLog:
     """As much of a log as a program's effects touch; anything else is an AttributeError."""
 
-    def __init__(self, source: EventLog) -> None:
+    def __init__(self, source: LogReader) -> None:
         self.blobs = ReplayBlobs(source.blobs)
 
 

@@ -15,7 +15,7 @@ from events.codec import decode
 from events.effects import SandboxLost, SandboxProvisioned, SandboxReleased
 from events.errors import Fenced
 from events.ids import AgentId, SessionId, TurnId
-from events.log import EventLog
+from events.log import LogReader
 from events.turn import TurnFailed, TurnResumed, TurnStarted
 from events.writer import StreamWriter
 
@@ -47,7 +47,7 @@ class Stream(msgspec.Struct):
     seconds: float = 0.0
 
 
-async def read_stream(log: EventLog, session_id: SessionId, agent_id: AgentId) -> Stream:
+async def read_stream(log: LogReader, session_id: SessionId, agent_id: AgentId) -> Stream:
     """The whole stream of one agent."""
     stream = Stream()
     began = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from events.log import Blobs
+from events.log import BlobReader, Blobs
 from events.values import INLINE_BYTES, PREVIEW_CHARS, FileRef, Text
 
 
@@ -45,7 +45,7 @@ def preview(text: str) -> str:
     return f"{text[:head]}\n… {len(text) - head - tail:,} characters …\n{text[-tail:]}"
 
 
-async def load_text(blobs: Blobs, text: Text) -> str:
+async def load_text(blobs: BlobReader, text: Text) -> str:
     """The whole of a `Text`. Errors: NoSuchBlob, Damaged."""
     return text.text if not text.digest else (await blobs.get_bytes(text.digest)).decode()
 

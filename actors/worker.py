@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import cast
 
 from actors.clock import SystemClock
 from actors.dispatch import Turns
@@ -22,7 +23,7 @@ from actors.session_host import SessionHost
 from actors.turn_host import TurnHost
 from actors.turn_run import TurnParts
 from events.errors import BadSetting
-from events.log import EventLog
+from events.log import EventLog, LogReader
 from events.postgres_log import PostgresLog
 from events.redact import Redactor
 
@@ -118,12 +119,12 @@ async def open_turn_host(config: WorkerConfig, name: str) -> TurnHost:
     )
 
 
-def replay_parts(log: EventLog, threads: Executor) -> TurnParts:
+def replay_parts(log: LogReader, threads: Executor) -> TurnParts:
     """What a replay check needs: this installation's programs, and nothing that could do anything live."""
     from actors.programs.run import PROGRAM_VERSION, run_turn
 
     return TurnParts(
-        log=log,
+        log=cast(EventLog, log),  # the check puts one of its own in its place
         model=NoModel(),
         sandboxes=NoSandboxes(),
         clock=SystemClock(),

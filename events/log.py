@@ -133,6 +133,35 @@ class Bell(Protocol):
         ...
 
 
+class BlobReader(Protocol):
+    """The reading half of `Blobs`."""
+
+    async def redacted(self, text: str) -> str: ...
+
+    def get(self, digest: str, start: int = 0) -> AsyncIterator[bytes]: ...
+
+    async def get_bytes(self, digest: str) -> bytes: ...
+
+    async def stat(self, digest: str) -> BlobStat | None: ...
+
+
+class LogReader(Protocol):
+    """The reading half of an `EventLog`, which an audit pack has too."""
+
+    @property
+    def blobs(self) -> BlobReader: ...
+
+    async def read_session(
+        self, session_id: SessionId, after: int = 0, until: int | None = None, limit: int = PAGE
+    ) -> list[Record]: ...
+
+    async def read_stream(
+        self, session_id: SessionId, agent_id: AgentId, after: int = 0, limit: int = PAGE
+    ) -> list[Record]: ...
+
+    async def session_head(self, session_id: SessionId) -> SessionHead | None: ...
+
+
 class EventLog(Protocol):
     """See the module's guarantees. Errors of every method: LogUnavailable (nothing known to be written), Damaged."""
 

@@ -17,6 +17,7 @@ AgentStatus = Literal["queued", "running", "completed", "failed", "cancelled", "
 CONTENT_JSON = "application/json"
 CONTENT_PROBLEM = "application/problem+json"
 CONTENT_TAR = "application/x-tar"
+CONTENT_PACK = "application/vnd.fleet.pack"
 CONTENT_EVENTS = "text/event-stream"
 HEADER_KEY = "Idempotency-Key"
 HEADER_LOG = "Fleet-Log"
@@ -262,6 +263,14 @@ class Agent(Wire, frozen=True):
     usage: Usage = Usage()
     started_at: str = ""
     ended_at: str = ""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A session's newest event: kept elsewhere, seq and hash prove that nothing up to it was cut off or rewritten."""
+
+    session_id: str
+    seq: int
+    hash: str
 
 
 class AgentList(Wire, frozen=True):

@@ -168,6 +168,16 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=(AT, CURSOR, limit(200, 1000)),
         codes=(*SESSION_CODES, "no_such_seq"),
     ),
+    Operation("GET", S + "/head", "getHead", "Seq and hash of the newest event.", api.Head, codes=SESSION_CODES),
+    Operation(
+        "GET",
+        S + "/audit",
+        "getAuditPack",
+        "One file that proves the session's past without a database; `fleet audit verify --pack` checks it.",
+        api.CONTENT_PACK,
+        parameters=(Parameter("until", "Up to this seq; without it, up to the head.", type="integer"),),
+        codes=(*SESSION_CODES, "no_such_seq"),
+    ),
     Operation(
         "GET",
         S + "/files/{path}",

@@ -10,11 +10,11 @@ from gateway import api
 PAGE = 100
 
 
-async def all_sessions(client: Client) -> AsyncGenerator[api.SessionSummary]:
-    """Every session, newest first."""
+async def all_sessions(client: Client, *, archived: bool = False) -> AsyncGenerator[api.SessionSummary]:
+    """Every session in use, newest first, or every archived one."""
     cursor = None
     while True:
-        page = await client.sessions(cursor, PAGE)
+        page = await client.sessions(cursor, PAGE, archived=archived)
         for session in page.sessions:
             yield session
         if page.next is None:

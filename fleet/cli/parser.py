@@ -143,7 +143,7 @@ def _whole(text: str, low: int) -> int:
 
 def build_parser() -> Parser:
     """The whole grammar."""
-    from fleet.cli import ask, completion, running, sessions, stopping, workspace
+    from fleet.cli import ask, auditing, completion, running, sessions, stopping, workspace
 
     parser = Parser(
         prog="fleet",
@@ -152,6 +152,6 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and leave")
     add_common(parser)
-    for group in (ask, running, sessions, workspace, stopping, completion):
+    for group in (ask, running, sessions, workspace, stopping, auditing, completion):
         group.add_commands(parser)
     return parser

@@ -149,11 +149,12 @@ async def _events(args: argparse.Namespace, console: Console) -> int:
                         console.note("connected again")
                     lost, lost_seconds = False, 0.0
                     if isinstance(item, api.Event):
-                        _print_event(item, args, console)
+                        print_event(item, args, console)
     return DONE
 
 
-def _print_event(event: api.Event, args: argparse.Namespace, console: Console) -> None:
+def print_event(event: api.Event, args: argparse.Namespace, console: Console) -> None:
+    """One line: as on the wire with ``--json``, else for people."""
     if args.json:
         console.json(event_line(event))
         return

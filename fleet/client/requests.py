@@ -76,8 +76,11 @@ class Client:
     async def create_session(self, body: api.CreateSession, key: str) -> api.SessionCreated:
         return await self._json("POST", "/sessions", api.SessionCreated, body=body, key=key)
 
-    async def sessions(self, cursor: str | None = None, limit: int | None = None) -> api.SessionPage:
-        return await self._json("GET", "/sessions", api.SessionPage, {"cursor": cursor, "limit": limit})
+    async def sessions(
+        self, cursor: str | None = None, limit: int | None = None, *, archived: bool = False
+    ) -> api.SessionPage:
+        query = {"cursor": cursor, "limit": limit, "archived": "true" if archived else None}
+        return await self._json("GET", "/sessions", api.SessionPage, query)
 
     async def session(self, session_id: str, at: int | None = None) -> api.SessionState:
         return await self._json("GET", _path(session_id), api.SessionState, {"at": at})
@@ -135,6 +138,15 @@ class Client:
             etag = response.headers.get("ETag", "").strip('"').removeprefix("sha256:")
             digest = etag if re.fullmatch("[0-9a-f]{64}", etag) else None
             yield Download(response.content_length, digest, self.chunks(response))
+
+    async def head(self, session_id: str) -> api.Head:
+        return await self._json("GET", _path(session_id, "head"), api.Head)
+
+    @asynccontextmanager
+    async def audit_pack(self, session_id: str) -> AsyncGenerator[AsyncGenerator[bytes]]:
+        """Open a session's audit pack for streaming."""
+        async with self._answered(_path(session_id, "audit"), {}) as response:
+            yield self.chunks(response)
 
     @asynccontextmanager
     async def open_events(

@@ -68,7 +68,11 @@ class HostedTurns:
 
 @asynccontextmanager
 async def stage(
-    log: EventLog, program: Program, sandboxes: SandboxProvider, model: Model | None = None
+    log: EventLog,
+    program: Program,
+    sandboxes: SandboxProvider,
+    model: Model | None = None,
+    program_version: str = "test",
 ) -> AsyncIterator[SessionHost]:
     """Sessions and turns in this process over `log`."""
     turn_threads, tool_threads = ThreadPoolExecutor(8), ThreadPoolExecutor(32)
@@ -78,7 +82,7 @@ async def stage(
         sandboxes=sandboxes,
         clock=SystemClock(),
         program=program,
-        program_version="test",
+        program_version=program_version,
         code_version="test",
         worker="here",
         node="test",

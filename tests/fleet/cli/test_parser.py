@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 HEAVY = {"aiohttp", "asyncio", "ray", "dspy", "asyncpg", "litellm", "mlflow", "msgspec", "urwid", "pathspec", "tarfile"}
 COMMANDS = [
     *("ask", "up", "down", "status", "doctor", "config", "sessions", "show", "events", "files", "get"),
-    *("cancel", "stop", "completion"),
+    *("cancel", "stop", "audit", "replay", "completion"),
 ]
 
 
