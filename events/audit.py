@@ -43,7 +43,7 @@ class SessionAudit:
     """Checks one session's events as they come, in order, from seq 1."""
 
     def __init__(self, session_id: str) -> None:
-        self.chain = SessionChain(session_id, 0, GENESIS)
+        self.chain = SessionChain(session_id, 0, GENESIS, purged=True)
         self.counts = Counts()
         self.blobs: dict[str, tuple[int, int]] = {}
         """Digest -> position and seq of the first event that names it, while its payload is there."""
