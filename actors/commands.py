@@ -31,6 +31,17 @@ class CreateSession(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     key: str = ""
 
 
+class ForkSession(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
+    """Begin `session_id` with the history of another session up to a seq, by reference."""
+
+    session_id: SessionId
+    origin: SessionId
+    at: int
+    title: str = ""
+    labels: dict[str, str] = {}
+    key: str = ""
+
+
 class SubmitTurn(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """A task for a session. `mode`, `model` …: None takes the session's. `attachments`: workspace paths it is about."""
 
@@ -97,6 +108,7 @@ class AttachFiles(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
 
 Command = (
     CreateSession
+    | ForkSession
     | SubmitTurn
     | CancelTurn
     | StopAgent

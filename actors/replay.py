@@ -143,7 +143,7 @@ async def _started(log: LogReader, session_id: SessionId) -> list[tuple[TurnId, 
     after = 0
     while records := await log.read_session(session_id, after=after):
         for record in records:
-            if record.type == "TurnStarted":
+            if record.type == "TurnStarted" and record.session_id == session_id:  # not what a fork inherited
                 fact = decode(record).fact
                 if isinstance(fact, TurnStarted) and record.agent_id == AgentId(fact.turn_id):
                     found.append((fact.turn_id, fact))

@@ -18,6 +18,7 @@ from actors.commands import (
     AttachFiles,
     CancelTurn,
     CreateSession,
+    ForkSession,
     RenameSession,
     SelectRuntime,
     SubmitTurn,
@@ -30,6 +31,7 @@ from events.session import (
     RuntimeSelected,
     SessionArchived,
     SessionCreated,
+    SessionForked,
     SessionRenamed,
     TurnCancelRequested,
     TurnSubmitted,
@@ -75,6 +77,7 @@ FOLDED_TYPES = frozenset(
     cls.__name__
     for cls in (
         SessionCreated,
+        SessionForked,
         SessionRenamed,
         RuntimeSelected,
         SessionArchived,
@@ -131,6 +134,13 @@ def create(state: SessionState, command: CreateSession, runtime: RuntimeSelected
     if state.created:
         raise Refused(f"session {state.session_id} exists already")
     return [SessionCreated(checked_title(command.title), command.labels), runtime]
+
+
+def fork(state: SessionState, command: ForkSession, hash: bytes) -> SessionForked:
+    """The fork's first fact; `hash` is that of the origin's event it goes on from."""
+    if state.created:
+        raise Refused(f"session {state.session_id} exists already")
+    return SessionForked(command.origin, command.at, hash.hex(), checked_title(command.title), command.labels)
 
 
 def submit(state: SessionState, command: SubmitTurn, turn_id: TurnId, task: Text) -> list[Fact]:
@@ -218,6 +228,8 @@ def evolve(state: SessionState, fact: Fact) -> None:
         case SessionCreated(title):
             state.created = True
             state.title = title
+        case SessionForked():
+            _forked(state, fact)
         case SessionRenamed(title):
             state.title = title
         case RuntimeSelected():
@@ -244,6 +256,16 @@ def evolve(state: SessionState, fact: Fact) -> None:
             state.files.pop(path, None)
         case _:
             pass
+
+
+def _forked(state: SessionState, fact: SessionForked) -> None:
+    """What the origin was at that seq, but that nothing of it runs or waits here."""
+    state.created, state.archived = True, False
+    state.title = fact.title or state.title
+    if state.running is not None:
+        _end(state, state.running, "cut off by the fork", "")
+    state.running, state.started = None, False
+    state.queue, state.cancelling = [], []
 
 
 def _end(state: SessionState, turn_id: TurnId, outcome: str, text: str) -> None:

@@ -25,6 +25,7 @@ from actors.commands import (
     CancelTurn,
     Command,
     CreateSession,
+    ForkSession,
     RenameSession,
     SelectRuntime,
     StopAgent,
@@ -38,7 +39,7 @@ from actors.session import FOLDED_TYPES, SessionState
 from actors.texts import store_text
 from events.catalogue import Fact
 from events.codec import decode
-from events.errors import KeyReused, LogUnavailable, NoSuchAgent, NoSuchTurn
+from events.errors import KeyReused, LogUnavailable, NoSuchAgent, NoSuchSeq, NoSuchSession, NoSuchTurn, Refused
 from events.ids import TURN, AgentId, SessionId, TurnId, make_id
 from events.log import Append, Appended, Conflict, Duplicate, EventLog, KeyClash
 from events.read_models import Snapshots
@@ -103,6 +104,8 @@ class SessionHost:
                 return await self._stop_agent(live, CancelTurn(session_id, TurnId(agent_id), reason))
             case CreateSession():
                 return await self._create(live, command)
+            case ForkSession():
+                return await self._fork(live, command)
             case RenameSession():
                 return await self._decide(live, lambda: decider.rename(live.state, command))
             case SelectRuntime():
@@ -140,6 +143,37 @@ class SessionHost:
         else:
             facts = lambda: decider.create(live.state, command, runtime)  # noqa: E731
         return await self._decide(live, facts, key=command.key, meaning=command)
+
+    async def _fork(self, live: LiveSession, command: ForkSession) -> Accepted:
+        """The session whose own event it is to go on from is the origin, whichever fork it was named in."""
+        log, meaning = self._log, hashlib.sha256(_command_bytes(command)).digest()
+        head = await log.session_head(command.origin)
+        if head is None:
+            raise NoSuchSession(command.origin)
+        if not 1 <= command.at <= head.seq:
+            raise NoSuchSeq(command.at, head.seq)
+        while (forked := await log.origin(command.origin)) is not None and command.at <= forked.origin_seq:
+            command = msgspec.structs.replace(command, origin=forked.origin)
+        (record,) = await log.read_session(command.origin, command.at - 1, command.at)
+        if not record.payload:
+            raise Refused(f"session {command.origin} was purged at seq {command.at}; there is nothing to go on from")
+        async with live.lock:
+            state = SessionState(command.session_id) if command.key else live.state
+            fact = decider.fork(state, command, record.hash)
+            verdict = await log.fork(
+                command.session_id, fact, epoch=live.epoch, key=command.key or "fork", key_digest=meaning
+            )
+            match verdict:
+                case Appended(_, last):
+                    await live.load()
+                    await self._take(live)
+                    return Accepted(last)
+                case Duplicate(_, last):
+                    return Accepted(last, replayed=True)
+                case KeyClash():
+                    raise KeyReused(command.key)
+                case Conflict():
+                    raise Refused(f"session {command.session_id} exists already")
 
     async def _submit(self, live: LiveSession, command: SubmitTurn) -> Accepted:
         task = await store_text(self._log.blobs, decider.checked_task(command.task))

@@ -13,7 +13,7 @@ import msgspec
 from events.catalogue import Unknown
 from events.chain import GENESIS, Flaw, SessionChain
 from events.codec import decode_fact
-from events.errors import Damaged, NoSuchBlob
+from events.errors import Damaged
 from events.ids import SessionId
 from events.log import EventLog
 from events.record import Record
@@ -40,10 +40,11 @@ def references(payload: bytes) -> list[str]:
 
 
 class SessionAudit:
-    """Checks one session's events as they come, in order, from seq 1."""
+    """Checks one session's own events as they come, in order."""
 
-    def __init__(self, session_id: str) -> None:
-        self.chain = SessionChain(session_id, 0, GENESIS, purged=True)
+    def __init__(self, session_id: str, seq: int = 0, hash: bytes = GENESIS) -> None:
+        """A fork's own events go on from `seq` and `hash` of its origin."""
+        self.chain = SessionChain(session_id, seq, hash, purged=True)
         self.counts = Counts()
         self.blobs: dict[str, tuple[int, int]] = {}
         """Digest -> position and seq of the first event that names it, while its payload is there."""
@@ -100,32 +101,8 @@ class SessionAudit:
         return Flaw(position, self.chain.session_id, seq, "blob", digest, found)
 
 
-async def audit_log(log: EventLog, session_id: SessionId) -> tuple[SessionAudit, Flaw | None]:
-    """Check a session in a log, its blobs included. Errors: LogUnavailable."""
-    audit = SessionAudit(session_id)
-    head = await log.session_head(session_id)
-    if head is None:
-        return audit, Flaw(0, session_id, 0, "session", "events", "none")
-    async for record in session_records(log, session_id, head.seq):
-        if flaw := audit.check(record):
-            return audit, flaw
-    if flaw := audit.finish(head.seq, head.hash, head.position):
-        return audit, flaw
-    for digest in audit.blobs:
-        try:
-            async for chunk in log.blobs.get(digest):
-                audit.counts.blob_bytes += len(chunk)
-        except NoSuchBlob:
-            return audit, audit.missing(digest)
-        except Damaged as damaged:
-            return audit, audit.missing(digest, damaged.found)
-        audit.counts.blobs += 1
-    return audit, None
-
-
-async def session_records(log: EventLog, session_id: SessionId, until: int) -> AsyncIterator[Record]:
+async def session_records(log: EventLog, session_id: SessionId, until: int, after: int = 0) -> AsyncIterator[Record]:
     """A session's events up to a seq, a page at a time."""
-    after = 0
     while after < until and (page := await log.read_session(session_id, after, until)):
         for record in page:
             yield record

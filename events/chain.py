@@ -25,6 +25,7 @@ from hashlib import sha256
 import msgspec
 
 from events.record import Record
+from events.session import SessionForked
 
 GENESIS = bytes(32)
 
@@ -111,6 +112,20 @@ class SessionChain:
         return None
 
 
+def begin(first: Record) -> SessionChain:
+    """The chain that a session's own first event is to be checked with: a fork's goes on from its origin's hash.
+
+    That the origin has that hash at that seq is for whoever can look it up.
+    """
+    if first.type == SessionForked.__name__ and first.payload:
+        try:
+            fact = msgspec.json.decode(first.payload, type=SessionForked)
+            return SessionChain(first.session_id, fact.origin_seq, bytes.fromhex(fact.origin_hash))
+        except (msgspec.MsgspecError, ValueError):
+            pass
+    return SessionChain(first.session_id)
+
+
 class LogChain:
     """Checks the whole log as it comes: dense positions, every session's chain, every stream's versions, each commit.
 
@@ -136,7 +151,9 @@ class LogChain:
             missing = next((p for p in range(batch.first, batch.last + 1) if p not in set(positions)), batch.last + 1)
             return flaw("positions of a commit", f"{batch.first} to {batch.last}", f"no event at {missing}")
         for record in records:
-            chain = self.sessions.setdefault(record.session_id, SessionChain(record.session_id))
+            chain = self.sessions.get(record.session_id)
+            if chain is None:
+                chain = self.sessions[record.session_id] = begin(record)
             if found := chain.check(record):
                 return found
             stream = (record.session_id, record.agent_id)

@@ -20,6 +20,7 @@ from events.catalogue import Fact
 from events.ids import AgentId, SessionId
 from events.leases import Leases
 from events.record import Record
+from events.session import SessionForked
 
 EVENT_LIMIT_BYTES = 256 * 1024
 """Largest payload of one event; larger content goes to a blob first."""
@@ -184,6 +185,20 @@ class EventLog(Protocol):
         """
         ...
 
+    async def fork(
+        self, session_id: SessionId, fact: SessionForked, *, epoch: int = 0, key: str = "", key_digest: bytes = b""
+    ) -> Verdict:
+        """Begin a session that goes on from another's event, with this fact at the seq after it.
+
+        `fact.origin` holds that event itself: what it has from its own origin is that one's to be forked. Conflict: the
+        session exists. Errors: as of `append`; NoSuchSeq also if the origin has no such event.
+        """
+        ...
+
+    async def origin(self, session_id: SessionId) -> SessionForked | None:
+        """Where a session was forked from; None if it began by itself, or does not exist."""
+        ...
+
     async def read(self, after: int, limit: int = PAGE) -> list[Record]:
         """The next events of the whole log after position `after`, at most `limit`."""
         ...
@@ -191,13 +206,16 @@ class EventLog(Protocol):
     async def read_session(
         self, session_id: SessionId, after: int = 0, until: int | None = None, limit: int = PAGE
     ) -> list[Record]:
-        """The session's events with `after < seq <= until`, at most `limit`, in order."""
+        """The session's events with `after < seq <= until`, at most `limit`, in order.
+
+        A fork's begin with its origin's, as they are there. A page shorter than `limit` is the last.
+        """
         ...
 
     async def read_stream(
         self, session_id: SessionId, agent_id: AgentId, after: int = 0, limit: int = PAGE
     ) -> list[Record]:
-        """One agent's events with version > `after`."""
+        """One agent's events with version > `after`; of a fork also what an agent did before, in its origin."""
         ...
 
     async def head(self) -> int:

@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from events.chain import GENESIS, Batch, batch_link, link
-from events.errors import LogUnavailable
+from events.errors import LogUnavailable, NoSuchSeq
 from events.ids import AgentId, SessionId
 from events.leases import Leases
 from events.log import (
@@ -42,6 +42,7 @@ from events.prepare import (
 )
 from events.record import Record
 from events.ringing import Rings
+from events.session import SessionForked
 
 Numbers = tuple[int, int, int]
 
@@ -84,6 +85,7 @@ class MemoryLog:
         self._state = _State({}, {}, {})
         self._blobs = MemoryBlobs(redact)
         self._leases = MemoryLeases(lambda: self._clock() / 1e6)
+        self._origins: dict[str, SessionForked] = {}
         self._rings = Rings()
         self._incarnation = uuid4().hex
         self._closed = False
@@ -111,6 +113,24 @@ class MemoryLog:
             verdicts.append(verdict(one, *self._judge(one, state, new, now)))
         self._keep(new, state, now)
         return verdicts
+
+    async def fork(
+        self, session_id: SessionId, fact: SessionForked, *, epoch: int = 0, key: str = "", key_digest: bytes = b""
+    ) -> Verdict:
+        self._open()
+        held = [record for record in self._by_session.get(fact.origin, []) if record.seq == fact.origin_seq]
+        if session_id not in self._state.sessions:
+            if not held:
+                raise NoSuchSeq(fact.origin_seq, 0)
+            self._state.sessions[session_id] = SessionHead(session_id, fact.origin_seq, 0, held[0].hash)
+            self._origins[session_id] = fact
+        agent = AgentId(session_id)
+        request = Append(session_id, agent, (fact,), 0, epoch, fact.origin_seq, key, key_digest)
+        (verdict,) = await self.append([request])
+        return verdict
+
+    async def origin(self, session_id: SessionId) -> SessionForked | None:
+        return self._origins.get(session_id)
 
     def _judge(self, one: Prepared, state: _State, new: list[Record], now: int) -> Numbers:
         request = one.request
@@ -188,14 +208,27 @@ class MemoryLog:
         self, session_id: SessionId, after: int = 0, until: int | None = None, limit: int = PAGE
     ) -> list[Record]:
         self._open()
-        records = self._by_session.get(session_id, [])
-        return records[max(after, 0) : len(records) if until is None else max(until, 0)][:limit]
+        records, base = self._by_session.get(session_id, []), 0
+        if (forked := self._origins.get(session_id)) is not None:
+            base = forked.origin_seq
+            if after < base:
+                last = base if until is None else min(until, base)
+                inherited = await self.read_session(forked.origin, after, last, limit)
+                if len(inherited) == limit or last < base:
+                    return inherited
+                return inherited + await self.read_session(session_id, base, until, limit - len(inherited))
+        end = len(records) if until is None else max(until - base, 0)
+        return records[max(after - base, 0) : end][:limit]
 
     async def read_stream(
         self, session_id: SessionId, agent_id: AgentId, after: int = 0, limit: int = PAGE
     ) -> list[Record]:
         self._open()
-        return self._by_stream.get((session_id, agent_id), [])[max(after, 0) :][:limit]
+        own = self._by_stream.get((session_id, agent_id))
+        if own is None and (forked := self._origins.get(session_id)) is not None:
+            records = await self.read_stream(forked.origin, agent_id, after, limit)
+            return [record for record in records if record.seq <= forked.origin_seq]
+        return (own or [])[max(after, 0) :][:limit]
 
     async def read_batches(self, after: int = 0, limit: int = PAGE) -> list[Batch]:
         """The commits that end after position `after`."""

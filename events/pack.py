@@ -24,12 +24,10 @@ import msgspec
 import zstandard
 
 from events.audit import references, session_records
-from events.codec import decode
 from events.errors import Damaged, NoSuchBlob, NoSuchSeq, NoSuchSession
 from events.ids import SessionId
 from events.log import PAGE, EventLog
 from events.record import Record
-from events.session import SessionForked
 
 MAGIC = b"FLEETPACK\x00\x01\n"
 VERSION = 1
@@ -38,7 +36,7 @@ WORTH_IT = 0.9
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One session in a pack: its events 1 to `seq`, the last of which has hash `hash` (hex)."""
+    """One session in a pack: its own events up to `seq`, the last of which has hash `hash` (hex)."""
 
     session_id: str
     seq: int
@@ -75,23 +73,22 @@ async def write_pack(log: EventLog, session_id: SessionId, until: int | None = N
 
 
 async def _parts(log: EventLog, session_id: SessionId, until: int | None) -> list[Part]:
-    """The session and its ancestors, the oldest first."""
+    """The session and its ancestors, the oldest first, each with its own events only."""
+    head = await log.session_head(session_id)
+    if head is None:
+        raise NoSuchSession(session_id)
+    seq = head.seq if until is None else until
+    if not 1 <= seq <= head.seq:
+        raise NoSuchSeq(seq, head.seq)
     parts: list[Part] = []
     while True:
-        head = await log.session_head(session_id)
-        if head is None:
-            raise NoSuchSession(session_id)
-        seq = head.seq if until is None else until
-        if not 1 <= seq <= head.seq:
-            raise NoSuchSeq(seq, head.seq)
-        (last,) = await log.read_session(session_id, seq - 1, seq)
-        parts.insert(0, Part(session_id, seq, last.hash.hex()))
-        (first,) = await log.read_session(session_id, 0, 1)
-        if first.type != SessionForked.__name__ or not first.payload:
+        forked = await log.origin(session_id)
+        if forked is None or seq > forked.origin_seq:
+            (last,) = await log.read_session(session_id, seq - 1, seq)
+            parts.insert(0, Part(session_id, seq, last.hash.hex()))
+        if forked is None:
             return parts
-        fact = decode(first).fact
-        assert isinstance(fact, SessionForked)
-        session_id, until = fact.origin, fact.origin_seq
+        session_id, seq = forked.origin, min(seq, forked.origin_seq)
 
 
 class _Writer:
@@ -107,15 +104,17 @@ class _Writer:
         manifest = Manifest(VERSION, parts[-1].session_id, await self._log.incarnation(), parts)
         yield self._counted(MAGIC)
         yield self._counted(frame(b"M", msgspec.json.encode(manifest)))
+        after = 0
         for part in parts:
             page: list[Record] = []
-            async for record in session_records(self._log, SessionId(part.session_id), part.seq):
+            async for record in session_records(self._log, SessionId(part.session_id), part.seq, after):
                 page.append(record)
                 if len(page) == PAGE:
                     yield self._page(page)
                     page = []
             if page:
                 yield self._page(page)
+            after = part.seq
         for digest in sorted(self._blobs):
             async for piece in self._blob(digest):
                 yield self._counted(piece)

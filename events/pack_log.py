@@ -39,30 +39,33 @@ class PackBlobs:
 
 
 class PackLog:
-    """The reading half of `EventLog` over a pack, its events in memory. Errors: BadPack."""
+    """The reading half of `EventLog` over a pack, its events in memory. Only the session itself is there to read.
+
+    Errors: BadPack.
+    """
 
     def __init__(self, pack: Pack) -> None:
         self._blobs = PackBlobs(pack)
-        self._sessions: dict[str, list[Record]] = defaultdict(list)
-        self._streams: dict[tuple[str, str], list[Record]] = defaultdict(list)
-        for record in pack.all_records():
-            self._sessions[record.session_id].append(record)
-            self._streams[record.session_id, record.agent_id].append(record)
+        self._session = SessionId(pack.manifest.session_id)
+        self._records = list(pack.all_records())
+        self._streams: dict[str, list[Record]] = defaultdict(list)
+        for record in self._records:
+            self._streams[record.agent_id].append(record)
 
     @property
     def blobs(self) -> PackBlobs:
         return self._blobs
 
     async def session_head(self, session_id: SessionId) -> SessionHead | None:
-        records = self._sessions.get(session_id)
-        return SessionHead(session_id, records[-1].seq, records[-1].position, records[-1].hash) if records else None
+        last = self._records[-1] if self._records and session_id == self._session else None
+        return None if last is None else SessionHead(session_id, last.seq, last.position, last.hash)
 
     async def read_session(
         self, session_id: SessionId, after: int = 0, until: int | None = None, limit: int = PAGE
     ) -> list[Record]:
-        return self._sessions.get(session_id, [])[after:until][:limit]
+        return self._records[after:until][:limit] if session_id == self._session else []
 
     async def read_stream(
         self, session_id: SessionId, agent_id: AgentId, after: int = 0, limit: int = PAGE
     ) -> list[Record]:
-        return self._streams.get((session_id, agent_id), [])[after:][:limit]
+        return self._streams.get(agent_id, [])[after:][:limit] if session_id == self._session else []

@@ -130,6 +130,9 @@ class _Prover:
                 return flaw
             part = self._parts[len(self._done)]
             self._audit = SessionAudit(part.session_id)
+            if self._done:
+                before = self._done[-1][1].chain
+                self._audit = SessionAudit(part.session_id, before.seq, before.hash)
             if flaw := self._joined(record, part):
                 return flaw
         return self._audit.check(record)

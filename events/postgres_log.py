@@ -9,7 +9,8 @@ import asyncpg
 import msgspec
 
 from events.chain import Batch
-from events.errors import LogError, LogTooNew
+from events.codec import decode
+from events.errors import LogError, LogTooNew, NoSuchSeq
 from events.ids import AgentId, SessionId
 from events.leases import Leases
 from events.log import PAGE, SESSION_LIMIT_EVENTS, Append, Bell, Blobs, SessionHead, StreamHead, Verdict
@@ -20,12 +21,14 @@ from events.postgres_blobs import PostgresBlobs
 from events.postgres_connections import Connections, connect, translated
 from events.postgres_leases import PostgresLeases
 from events.postgres_read_models import PostgresSessionRows, PostgresSnapshots
-from events.prepare import Redact, prepare
+from events.prepare import TOO_LONG, Redact, prepare, refusal, verdict
 from events.queries import QUERIES
 from events.record import Record
+from events.session import SessionForked
 
 __all__ = ["About", "PostgresLog", "migrate"]
 
+ORIGINS_KEPT = 10_000
 READERS = 4
 """Connections for reading, opened as needed."""
 
@@ -58,6 +61,7 @@ class PostgresLog:
         self._bell = PostgresBell(connections)
         self._blobs = PostgresBlobs(connections, redact)
         self._leases = PostgresLeases(connections)
+        self._origins: dict[SessionId, tuple[SessionForked | None]] = {}
 
     @classmethod
     async def open(
@@ -107,12 +111,67 @@ class PostgresLog:
         self, session_id: SessionId, after: int = 0, until: int | None = None, limit: int = PAGE
     ) -> list[Record]:
         last = _INT4 if until is None else _int4(until)
-        return _records(await self._connections.fetch("read_session", session_id, _int4(after), last, limit))
+        records = _records(await self._connections.fetch("read_session", session_id, _int4(after), last, limit))
+        # Seqs are dense: a fork's own begin later, and only then is there a hole, or nothing at all.
+        if records and records[0].seq == max(after, 0) + 1:
+            return records
+        forked = await self.origin(session_id)
+        if forked is None or after >= forked.origin_seq:
+            return records
+        base = forked.origin_seq
+        inherited = await self.read_session(forked.origin, after, min(last, base), limit)
+        if len(inherited) == limit or last < base:
+            return inherited
+        return inherited + await self.read_session(session_id, base, until, limit - len(inherited))
 
     async def read_stream(
         self, session_id: SessionId, agent_id: AgentId, after: int = 0, limit: int = PAGE
     ) -> list[Record]:
-        return _records(await self._connections.fetch("read_stream", session_id, agent_id, _int4(after), limit))
+        records = _records(await self._connections.fetch("read_stream", session_id, agent_id, _int4(after), limit))
+        forked = await self.origin(session_id) if not records else None
+        if forked is None or await self.stream_head(session_id, agent_id) is not None:
+            return records
+        inherited = await self.read_stream(forked.origin, agent_id, after, limit)
+        return [record for record in inherited if record.seq <= forked.origin_seq]
+
+    async def fork(
+        self, session_id: SessionId, fact: SessionForked, *, epoch: int = 0, key: str = "", key_digest: bytes = b""
+    ) -> Verdict:
+        agent = AgentId(session_id)
+        request = Append(session_id, agent, (fact,), 0, epoch, fact.origin_seq, key, key_digest)
+        (one,) = prepare([request], self._redact)
+        if not await self._connections.fetch("read_session", fact.origin, fact.origin_seq - 1, fact.origin_seq, 1):
+            head = await self.session_head(fact.origin)
+            raise NoSuchSeq(fact.origin_seq, head.seq if head is not None else 0)
+        if fact.origin_seq >= SESSION_LIMIT_EVENTS:
+            raise refusal(request, TOO_LONG, fact.origin_seq + 1)
+        numbers = await self._connections.value(
+            "fork",
+            session_id,
+            fact.origin,
+            fact.origin_seq,
+            epoch,
+            key or None,
+            key_digest,
+            one.types[0],
+            one.schemas[0],
+            one.payloads[0],
+            SESSION_LIMIT_EVENTS,
+        )
+        return verdict(one, *numbers)
+
+    async def origin(self, session_id: SessionId) -> SessionForked | None:
+        known = self._origins.get(session_id)
+        if known is None:
+            found = _records(await self._connections.fetch("first_event", session_id))
+            if not found:
+                return None
+            fact = decode(found[0]).fact if found[0].seq > 1 and found[0].payload else None
+            known = (fact if isinstance(fact, SessionForked) else None,)
+            if len(self._origins) >= ORIGINS_KEPT:
+                self._origins.pop(next(iter(self._origins)))
+            self._origins[session_id] = known
+        return known[0]
 
     async def read_batches(self, after: int = 0, limit: int = PAGE) -> list[Batch]:
         """The commits that end after position `after`."""

@@ -54,6 +54,14 @@ class CreateSession(Request, frozen=True, forbid_unknown_fields=True):
     labels: dict[str, str] = {}
 
 
+class ForkSession(Request, frozen=True, forbid_unknown_fields=True):
+    """Begin a session with this one's history up to seq `at`."""
+
+    at: int
+    title: str = ""
+    labels: dict[str, str] = {}
+
+
 class PatchSession(Request, frozen=True, forbid_unknown_fields=True):
     """Rename and select the runtime of later turns; None leaves as it is."""
 
@@ -106,6 +114,8 @@ class SessionSummary(Wire, frozen=True):
     status: Literal["idle", "running", "archived"]
     last_task: str = ""
     usage: Usage = Usage()
+    forked_from: str = ""
+    forked_seq: int = 0
 
 
 class SessionPage(Wire, frozen=True):
@@ -143,6 +153,9 @@ class SessionState(Wire, frozen=True):
     running: TurnSummary | None = None
     queued: list[TurnSummary] = []
     labels: dict[str, str] = {}
+    forked_from: str = ""
+    """The session whose history up to `forked_seq` this one begins with."""
+    forked_seq: int = 0
 
 
 class TurnAccepted(Wire, frozen=True):

@@ -168,6 +168,18 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=(AT, CURSOR, limit(200, 1000)),
         codes=(*SESSION_CODES, "no_such_seq"),
     ),
+    Operation(
+        "POST",
+        S + "/fork",
+        "forkSession",
+        "Begin a session with this one's history up to a seq, by reference; its own events go on from there. 200 "
+        "instead of 201 when the key had created it before.",
+        api.SessionCreated,
+        201,
+        api.ForkSession,
+        (KEY,),
+        (*SESSION_CODES, "no_such_seq", "key_reused"),
+    ),
     Operation("GET", S + "/head", "getHead", "Seq and hash of the newest event.", api.Head, codes=SESSION_CODES),
     Operation(
         "GET",

@@ -45,6 +45,8 @@ def session_summary(row: SessionRow) -> api.SessionSummary:
         status=status(row),
         last_task=row.last_task,
         usage=usage(row.totals),
+        forked_from=row.forked_from,
+        forked_seq=row.forked_seq,
     )
 
 
@@ -66,6 +68,8 @@ def session_state(state: SessionState, seq: int) -> api.SessionState:
         running=None if now is None else turn_summary(now),
         queued=[turn_summary(turn, place) for place, turn in enumerate(queued(state), 1)],
         labels=row.labels,
+        forked_from=row.forked_from,
+        forked_seq=row.forked_seq,
     )
 
 

@@ -11,13 +11,14 @@ from events.effects import ChildFinished, ChildSpawned, ChildStopped
 from events.errors import NoSuchAgent
 from events.ids import AgentId, TurnId
 from events.record import Event
-from events.session import TurnSubmitted
+from events.session import SessionForked, TurnSubmitted
 from events.turn import TurnCancelled, TurnCompleted, TurnFailed, TurnResumed, TurnStarted
 from events.values import Budget, Text, Usage
 from projections.lineage import Lineage, own, turn_of
 from projections.projection import Projection
 from projections.sessions import own_turn
 from projections.totals import CHARGED, Totals, charge
+from projections.turns import CUT_BY_FORK
 
 AGENTS_KEPT = 5000
 """Newest agents kept; older ones that ended are counted in `dropped`."""
@@ -95,6 +96,9 @@ def _live(state: Agents, event: Event) -> None:
             )
             if child_id not in state.agents:
                 _keep(state, child)
+        case SessionForked():
+            for agent_id in list(state.open):
+                _end(state, state.agents[agent_id], "stopped", event, CUT_BY_FORK)
         case TurnStarted(worker=worker):
             if (agent := state.agents.get(event.agent_id)) is not None and agent.status in OPEN:
                 agent.status = "running"
@@ -124,6 +128,7 @@ def _live(state: Agents, event: Event) -> None:
 
 _LIFE: frozenset[type] = frozenset(
     {
+        SessionForked,
         TurnSubmitted,
         ChildSpawned,
         TurnStarted,
@@ -198,4 +203,4 @@ def find_agent(state: Agents, agent_id: AgentId) -> Agent:
     return agent
 
 
-AGENTS = Projection("agents", 1, Agents, fold)
+AGENTS = Projection("agents", 2, Agents, fold)

@@ -15,8 +15,9 @@ from events.ids import AgentId, SessionId, TurnId
 from events.log import PAGE, EventLog
 from events.record import Event, Record
 from events.session import TurnSubmitted
-from projections.decoding import event_of, events_of
-from projections.read import one_page, seq_to_read, version_at
+from projections.decoding import event_of
+from projections.read import one_page, seq_to_read
+from projections.session_stream import SessionStream, open_stream
 from projections.transcript import LATE_EVENTS, TURNS_KEPT, Transcript, fold
 from projections.turns import Turn
 
@@ -76,16 +77,13 @@ async def history_page(
     """
     until = await seq_to_read(log, session_id, at)
     limit = max(1, min(limit, TURNS_KEPT))
-    if before is None:
-        newest = await version_at(log, session_id, AgentId(session_id), until)
-    else:
-        head = await log.stream_head(session_id, AgentId(session_id))
-        newest = min(before - 1, head.version if head is not None else 0)
-    starts = await _starts(log, session_id, newest, until, limit + 1)
+    stream = await open_stream(log, session_id)
+    newest = await stream.version_at(until) if before is None else min(before - 1, await stream.head())
+    starts = await _starts(stream, newest, until, limit + 1)
     shown = [start for start in starts[:limit] if starts[0].seq - start.seq < PAGE_EVENTS]
     if not shown:
         return HistoryPage(session_id, until, [])
-    turns = await _fold_turns(log, session_id, shown, until, detail)
+    turns = await _fold_turns(log, session_id, stream, shown, until, detail)
     return HistoryPage(session_id, until, turns, shown[-1].version if len(starts) > len(shown) else None)
 
 
@@ -98,38 +96,40 @@ async def find_turn(
     """
     until = await seq_to_read(log, session_id, at)
     ran = await log.read_stream(session_id, AgentId(turn_id), 0, 1)
-    newest = await version_at(log, session_id, AgentId(session_id), min(until, ran[0].seq) if ran else until)
+    stream = await open_stream(log, session_id)
+    newest = await stream.version_at(min(until, ran[0].seq) if ran else until)
     while newest > 0:
-        starts = await _starts(log, session_id, newest, until, 1)
+        starts = await _starts(stream, newest, until, 1)
         for start in starts:
             if start.turn_id == turn_id:
-                (turn,) = await _fold_turns(log, session_id, [start], until, detail)
+                (turn,) = await _fold_turns(log, session_id, stream, [start], until, detail)
                 return turn
         newest = starts[-1].version - 1 if starts else 0
     raise NoSuchTurn(turn_id)
 
 
-async def _starts(log: EventLog, session_id: SessionId, newest: int, until: int, wanted: int) -> list[_Start]:
+async def _starts(stream: SessionStream, newest: int, until: int, wanted: int) -> list[_Start]:
     """At least the `wanted` newest starts up to version `newest` and seq `until`, newest first; or all there are."""
     starts: list[_Start] = []
     size = max(STARTS_READ, min(PAGE, 2 * wanted))
     while newest > 0 and len(starts) < wanted:
-        after = max(0, newest - size)
-        records = await log.read_stream(session_id, AgentId(session_id), after, newest - after)
-        submitted = (record for record in records if record.type == "TurnSubmitted" and record.seq <= until)
-        for event in reversed(events_of(submitted)):
-            if isinstance(event.fact, TurnSubmitted):
-                starts.append(_Start(event.fact.turn_id, event.seq, event.version))
-        newest, size = after, PAGE
+        records = await stream.read(max(0, newest - size), newest)
+        for version, record in reversed(records):
+            if record.type == "TurnSubmitted" and record.seq <= until:
+                fact = event_of(record).fact
+                if isinstance(fact, TurnSubmitted):
+                    starts.append(_Start(fact.turn_id, record.seq, version))
+        newest = records[0][0] - 1 if records else 0
+        size = PAGE
     return starts
 
 
 async def _fold_turns(
-    log: EventLog, session_id: SessionId, shown: list[_Start], until: int, detail: bool
+    log: EventLog, session_id: SessionId, stream: SessionStream, shown: list[_Start], until: int, detail: bool
 ) -> list[Turn]:
     """The transcript of just these turns, newest first."""
     state = Transcript()
-    wanted: set[str] = {session_id, *(start.turn_id for start in shown)}
+    wanted: set[str] = {*stream.sessions, *(start.turn_id for start in shown)}
     after = shown[-1].seq - 1
     while after < min(until, _settled(state, shown)):
         page = await one_page(log, session_id, after, until)

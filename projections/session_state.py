@@ -10,7 +10,7 @@ import msgspec
 from events.files import FileAttached, FileDeleted, FileWritten
 from events.ids import TurnId
 from events.record import Event
-from events.session import RuntimeSelected, TurnCancelRequested, TurnSubmitted
+from events.session import RuntimeSelected, SessionForked, TurnCancelRequested, TurnSubmitted
 from events.turn import RouteChosen, TurnCancelled, TurnCompleted, TurnFailed, TurnStarted
 from events.values import Budget, Mode, Text
 from projections import sessions
@@ -75,6 +75,8 @@ def _show(state: SessionState, event: Event) -> None:
             state.turns.setdefault(
                 turn_id, OpenTurn(turn_id, "queued", task, event.seq, event.recorded_at, mode, model, sub_model)
             )
+        case SessionForked():
+            state.turns.clear()
         case TurnStarted(turn_id) if own_turn(event, turn_id):
             if (turn := state.turns.get(turn_id)) is not None:
                 turn.status = "running"
@@ -98,6 +100,7 @@ def _show(state: SessionState, event: Event) -> None:
 _SHOWN: frozenset[type] = frozenset(
     {
         RuntimeSelected,
+        SessionForked,
         TurnSubmitted,
         TurnStarted,
         RouteChosen,
@@ -111,4 +114,4 @@ _SHOWN: frozenset[type] = frozenset(
     }
 )
 
-SESSION_STATE = Projection("session_state", 1, SessionState, fold)
+SESSION_STATE = Projection("session_state", 2, SessionState, fold)

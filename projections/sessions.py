@@ -10,7 +10,7 @@ import msgspec
 from events.catalogue import Unknown
 from events.ids import AgentId, SessionId, TurnId
 from events.record import Event
-from events.session import SessionArchived, SessionCreated, SessionRenamed, TurnSubmitted
+from events.session import SessionArchived, SessionCreated, SessionForked, SessionRenamed, TurnSubmitted
 from events.turn import TurnCancelled, TurnCompleted, TurnFailed, TurnStarted
 from projections.projection import Projection
 from projections.totals import CHARGED, Totals, charge
@@ -36,6 +36,8 @@ class SessionRow(msgspec.Struct, omit_defaults=True):
     last_task: str = ""
     totals: Totals = msgspec.field(default_factory=Totals)
     unknown: int = 0
+    forked_from: str = ""
+    forked_seq: int = 0
 
 
 def status(row: SessionRow) -> Status:
@@ -66,6 +68,11 @@ def _show(row: SessionRow, event: Event) -> None:
         case SessionCreated(title, labels):
             row.title = title
             row.labels = dict(labels)
+        case SessionForked(origin, origin_seq, title=title, labels=labels):
+            row.forked_from, row.forked_seq = origin, origin_seq
+            row.created_at = event.recorded_at
+            row.title, row.labels = title or row.title, dict(labels)
+            row.running, row.queued, row.archived = None, [], False
         case SessionRenamed(title):
             row.title = title
         case SessionArchived():
@@ -92,6 +99,7 @@ def _show(row: SessionRow, event: Event) -> None:
 _SHOWN: frozenset[type] = frozenset(
     {
         SessionCreated,
+        SessionForked,
         SessionRenamed,
         SessionArchived,
         TurnSubmitted,
@@ -109,4 +117,4 @@ def own_turn(event: Event, turn_id: TurnId) -> bool:
     return event.agent_id in (AgentId(turn_id), AgentId(event.session_id))
 
 
-SESSIONS = Projection("sessions", 1, SessionRow, fold)
+SESSIONS = Projection("sessions", 2, SessionRow, fold)

@@ -11,7 +11,7 @@ from events.catalogue import Unknown
 from events.effects import ChildFinished, ChildSpawned, ChildStopped
 from events.ids import AgentId, TurnId
 from events.record import Event
-from events.session import TurnCancelRequested, TurnSubmitted
+from events.session import SessionForked, TurnCancelRequested, TurnSubmitted
 from events.turn import (
     BudgetExhausted,
     NoticeRaised,
@@ -27,7 +27,17 @@ from projections.lineage import Lineage, own, turn_of
 from projections.projection import Projection
 from projections.sessions import own_turn
 from projections.totals import CHARGED, charge
-from projections.turns import CHILD_WORK_KEPT, CHILDREN_KEPT, NOTES_KEPT, Child, Notice, Turn, TurnStatus, Work
+from projections.turns import (
+    CHILD_WORK_KEPT,
+    CHILDREN_KEPT,
+    CUT_BY_FORK,
+    NOTES_KEPT,
+    Child,
+    Notice,
+    Turn,
+    TurnStatus,
+    Work,
+)
 from projections.work import WORK
 
 TURNS_KEPT = 100
@@ -105,6 +115,13 @@ def _cancel_requested(state: Transcript, event: Event, fact: TurnCancelRequested
         turn.cancel_requested = True
         turn.last_seq = event.seq
         turn.reason = fact.reason or turn.reason
+
+
+def _forked(state: Transcript, event: Event, fact: SessionForked) -> None:
+    """Nothing of the origin runs on here: what had not ended there was cut off."""
+    for turn in state.turns.values():
+        if not turn.ended_seq and _end(turn, event, "cancelled"):
+            turn.reason = CUT_BY_FORK
 
 
 def _unknown(state: Transcript, event: Event, fact: Unknown) -> None:
@@ -222,6 +239,7 @@ def _cancelled(state: Transcript, turn: Turn, event: Event, fact: TurnCancelled)
 
 
 _SESSION: dict[type, Callable[[Transcript, Event, Any], None]] = {
+    SessionForked: _forked,
     TurnSubmitted: _submitted,
     TurnCancelRequested: _cancel_requested,
     Unknown: _unknown,
@@ -245,4 +263,4 @@ _TURN: dict[type, Callable[[Transcript, Turn, Event, Any], None]] = {
 }
 HANDLED: frozenset[type] = frozenset({*_SESSION, *_TURN, *WORK})
 
-TRANSCRIPT = Projection("transcript", 1, Transcript, fold)
+TRANSCRIPT = Projection("transcript", 2, Transcript, fold)

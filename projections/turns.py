@@ -12,6 +12,8 @@ from events.turn import Alternative, BudgetExhausted, RouteSource, SubmitRefused
 from events.values import FileRef, Mode, Route, Text, Usage
 from projections.totals import Totals
 
+CUT_BY_FORK = "cut off by the fork"
+"""Why a turn or agent that ran at the seq of a fork is over in the fork."""
 TurnStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 CallStatus = Literal["running", "ok", "failed"]
 

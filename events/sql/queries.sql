@@ -165,3 +165,15 @@ select fleet.renew_lease($1, $2, $3)
 -- name: lease_holder
 -- The living lease of a generation.
 select owner, node from fleet.leases where generation = $1 and alive_until > clock_timestamp()
+
+-- name: fork
+-- The first event of a fork; the same result as append's.
+select fleet.fork($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: first_event
+-- A session's own first event: after its origin's seq, if it is a fork.
+select position, session_id, seq, agent_id, version, type, schema_version, recorded_at, causation, payload,
+       payload_digest, hash
+from fleet.events
+where session_id = $1
+  and position = (select h.first_position from fleet.heads h where h.session_id = $1 and h.agent_id = $1)

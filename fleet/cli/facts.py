@@ -56,6 +56,10 @@ def describe(event: api.Event) -> str:
 
 def _say(fact: KnownFact) -> str:
     match fact:
+        case session.SessionForked(origin, origin_seq):
+            return f"from {origin} at seq {origin_seq:,}"
+        case session.LeaseTaken(owner, generation):
+            return f"by {owner}, generation {generation}"
         case session.SessionCreated(title=title) | session.SessionRenamed(title=title):
             return title or "untitled"
         case session.RuntimeSelected():

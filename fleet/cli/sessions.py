@@ -39,6 +39,18 @@ def add_commands(parser: Parser) -> None:
     events.add_argument("--follow", action="store_true", help="go on with what happens from now on, until Ctrl+C")
     add_json(events, "print each event as a line of JSON, as on the wire")
 
+    fork = parser.command(
+        "fork",
+        "begin a session with another's history up to a seq",
+        run_fork,
+        "The fork has the files of that moment and shares what was done until then; the original stays as it is. What\n"
+        "ran at that seq is cut off in the fork, and new tasks go on: fleet ask --session FORK TASK.",
+    )
+    fork.add_argument("session", metavar="SESSION", help="an id, or last")
+    fork.add_argument("--at", metavar="SEQ", type=positive, required=True, help="the last event the fork shares")
+    fork.add_argument("--title", metavar="TEXT", default="", help="the fork's title (default: the session's)")
+    add_json(fork, "print one JSON object")
+
 
 def run_sessions(args: argparse.Namespace) -> int:
     from fleet.cli.reading import sessions
@@ -50,6 +62,12 @@ def run_show(args: argparse.Namespace) -> int:
     from fleet.cli.reading import show
 
     return show(args)
+
+
+def run_fork(args: argparse.Namespace) -> int:
+    from fleet.cli.forking import fork
+
+    return fork(args)
 
 
 def run_events(args: argparse.Namespace) -> int:

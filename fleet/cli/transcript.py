@@ -14,6 +14,8 @@ def heading(session: api.SessionState) -> str:
     """What the session is, in two lines."""
     title = f" {session.title}" if session.title else ""
     what = [amounts.many(session.turns, "turn"), amounts.many(session.files, "file"), f"seq {session.seq:,}"]
+    if session.forked_from:
+        title += f" (forked from {session.forked_from} at seq {session.forked_seq:,})"
     return f"{session.session_id}{title}\n{session.status} · {session.mode} · {session.model} · {' · '.join(what)}"
 
 

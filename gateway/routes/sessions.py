@@ -6,6 +6,7 @@ import secrets
 import time
 from hashlib import sha256
 
+import msgspec
 from aiohttp import web
 
 from actors import commands
@@ -34,10 +35,7 @@ async def create(request: web.Request) -> web.Response:
     body = await body_of(request, api.CreateSession)
     check_title(body.title)
     check_names(body.model, body.sub_model)
-    if len(body.labels) > LABELS_LIMIT or any(
-        len(text) > LABEL_LIMIT_CHARS for label in body.labels.items() for text in label
-    ):
-        raise BadInput(f"at most {LABELS_LIMIT} labels, of {LABEL_LIMIT_CHARS} characters each")
+    check_labels(body.labels)
     command = commands.CreateSession(
         session_id=new_session_id(key),
         title=body.title,
@@ -75,7 +73,8 @@ async def state(request: web.Request) -> web.Response:
     gateway = gateway_of(request)
     session_id = session_id_of(request)
     model = await read_model(gateway.log, gateway.snapshots, SESSION_STATE, session_id, at_of(request))
-    return answer(views.session_state(model.state, model.seq))
+    shown = views.session_state(model.state, model.seq)
+    return answer(msgspec.structs.replace(shown, session_id=session_id))  # a past before the fork is the fork's, too
 
 
 @routes.patch("/v1/sessions/{session}")
@@ -104,6 +103,25 @@ async def archive(request: web.Request) -> web.Response:
     session_id = session_id_of(request)
     accepted = await gateway_of(request).commands.send(commands.ArchiveSession(session_id))
     return answer(api.Done(session_id, accepted.seq))
+
+
+@routes.post("/v1/sessions/{session}/fork")
+async def fork(request: web.Request) -> web.Response:
+    """Begin a session with this one's history up to a seq. With an Idempotency-Key, the same request gives the same."""
+    origin = session_id_of(request)
+    key = key_of(request)
+    body = await body_of(request, api.ForkSession)
+    check_title(body.title)
+    check_labels(body.labels)
+    command = commands.ForkSession(new_session_id(key), origin, body.at, body.title, body.labels, key)
+    accepted = await gateway_of(request).commands.send(command)
+    return answer(api.SessionCreated(command.session_id, accepted.seq), 200 if accepted.replayed else 201)
+
+
+def check_labels(labels: dict[str, str]) -> None:
+    """Errors: BadInput."""
+    if len(labels) > LABELS_LIMIT or any(len(text) > LABEL_LIMIT_CHARS for one in labels.items() for text in one):
+        raise BadInput(f"at most {LABELS_LIMIT} labels, of {LABEL_LIMIT_CHARS} characters each")
 
 
 def new_session_id(key: str) -> SessionId:

@@ -44,7 +44,7 @@ async def flaws(log: PostgresLog, after: int = 0) -> list[str]:
     for session_id in sessions:
         _, flaw = await verify_session(log, session_id)
         found += [f"chain: {flaw}"] if flaw else []
-        found += session_flaws(await session_events(log, session_id))
+        found += session_flaws(await session_events(log, session_id), session_id)
     return found
 
 
@@ -72,13 +72,13 @@ async def session_events(log: PostgresLog, session_id: SessionId) -> list[Event]
     return events
 
 
-def session_flaws(events: list[Event]) -> list[str]:
-    """What is wrong with one session's events, oldest first."""
+def session_flaws(events: list[Event], where: SessionId) -> list[str]:
+    """What is wrong with one session's events, oldest first. What a fork has from its origin is the origin's affair."""
     found: list[str] = []
-    where = events[0].session_id
     seqs = [event.seq for event in events]
     if seqs != list(range(1, len(events) + 1)):
         found.append(f"{where}: seqs are not 1 to {len(events)}: {seqs[:20]}")
+    events = [event for event in events if event.session_id == where]
     starts, ends = Counter(map(str, _starts(events))), Counter(map(str, _ends(events)))
     for name, count in starts.items():
         if count != 1 or ends[name] != 1:

@@ -87,7 +87,6 @@ def test_the_transcript_knows_what_to_do_with_every_fact() -> None:
         "SessionCreated",
         "SessionRenamed",
         "SessionArchived",
-        "SessionForked",
         "LeaseTaken",
         "PayloadsPurged",
         "RuntimeSelected",
