@@ -9,7 +9,7 @@ CHECKED := $(wildcard $(PACKAGES) tests benchmarks examples)
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench chaos docs constraints clean
+.PHONY: help install demo test lint bench sim chaos docs constraints clean
 
 help: ## show this
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -36,6 +36,9 @@ bench: $(VENV)/complete ## measure Fleet against what exists
 	@test -e $(VENV)/bench -a ! $(VENV)/complete -nt $(VENV)/bench || \
 		{ .ci/venv $(VENV) test,bench && touch $(VENV)/bench; }
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+sim: $(VENV)/complete ## simulate schedules of crashes, takeovers and outages: SEEDS=2000, or SEED=7 for one with its trace
+	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 chaos: $(VENV)/complete ## kill every part of a stack, alone and in pairs, and count what is lost
 	@$(BIN)/python -m benchmarks.crashes $(ARGS)

@@ -252,7 +252,9 @@ class SessionHost:
                     case Appended(first, last):
                         await live.appended(facts, first, last, alone=not ends)
                         return Accepted(last)
-                    case Duplicate(first):
+                    case Duplicate(first, last):
+                        if live.state.seq < last:
+                            await live.sync()  # the answer to the first was lost, so this process does not know it yet
                         return Accepted(first, replayed=True)
                     case KeyClash():
                         raise KeyReused(key.removeprefix("turn:"))
