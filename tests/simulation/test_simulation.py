@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from actors import dispatch, model_calls, ownership, taking_up
+from actors import dispatch, ownership, taking_up
 from actors.recording import Recording
 from events.log import Append, Verdict
 from events.memory_log import MemoryLog
@@ -96,10 +96,6 @@ def no_pool(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recording, "paid", lambda self, digest: None)
 
 
-def endless_tries(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(model_calls, "CALL_TRIES", 99)
-
-
 def no_takeover(patch: pytest.MonkeyPatch) -> None:
     """A turn whose worker dies is left alone."""
 
@@ -128,7 +124,6 @@ def epochs_that_stand_still(patch: pytest.MonkeyPatch) -> None:
         (no_record, ""),
         (no_pool, "was made again"),
         (no_takeover, ""),
-        (endless_tries, "was made again"),
         (epochs_that_stand_still, ""),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
