@@ -7,7 +7,7 @@ import argparse
 from fleet.cli.outcome import CommandError
 from fleet.cli.parser import Parser, add_json, amount
 
-ACTIONS = ("verify", "export", "heads")
+ACTIONS = ("verify", "export", "page", "heads")
 
 
 def add_commands(parser: Parser) -> None:
@@ -17,12 +17,13 @@ def add_commands(parser: Parser) -> None:
         run_audit,
         "verify   check a session (or --all, or a --pack): chain, streams, causes, payloads, blobs, heads\n"
         "export   write one file that proves a session without a database\n"
+        "page     write a session, or a --pack, as one HTML page to read\n"
         "heads    write seq and hash of every session, to be kept elsewhere",
     )
     audit.add_argument("action", choices=ACTIONS, metavar="ACTION", help="what to do")
     audit.add_argument("session", nargs="?", metavar="SESSION", default="", help="an id, or last")
     audit.add_argument("--all", action="store_true", help="verify every session, archived ones too")
-    audit.add_argument("--pack", metavar="FILE", help="verify an exported file; needs no stack")
+    audit.add_argument("--pack", metavar="FILE", help="an exported file instead of a session; needs no stack")
     audit.add_argument("--heads", metavar="FILE", help="compare with heads that were kept elsewhere")
     audit.add_argument("--key", metavar="FILE", help="the pack must be signed with this public key (PEM)")
     audit.add_argument("--sign", metavar="FILE", help="sign the exported file with this Ed25519 private key (PEM)")
@@ -51,10 +52,16 @@ def run_audit(args: argparse.Namespace) -> int:
         if sum(map(bool, (args.session, args.all, args.pack))) != 1:
             raise CommandError("name a SESSION, --all or a --pack to verify")
         return packs.verify(args)
-    if args.pack or args.all or args.key or args.heads:
-        raise CommandError("--pack, --all, --key and --heads are for `fleet audit verify`")
+    if args.all or args.key or args.heads or (args.pack and args.action != "page"):
+        raise CommandError("--all, --key and --heads are for `fleet audit verify`, --pack also for `page`")
     if not args.output:
         raise CommandError(f"`fleet audit {args.action}` needs -o FILE")
+    if args.action == "page":
+        from fleet.cli import paging
+
+        if bool(args.session) == bool(args.pack):
+            raise CommandError("name a SESSION or a --pack to read")
+        return paging.page(args)
     if args.action == "heads":
         return packs.heads(args)
     if not args.session:
