@@ -91,6 +91,14 @@ class ArchiveSession(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     reason: str = ""
 
 
+class PurgeSession(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
+    """Remove a session's payloads and the files and texts that only it has. It takes no more work afterwards."""
+
+    session_id: SessionId
+    by: str
+    reason: str = ""
+
+
 class AttachFile(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """The content is a blob already; `file.path` is a checked workspace path. Same path and digest: nothing new."""
 
@@ -115,6 +123,7 @@ Command = (
     | RenameSession
     | SelectRuntime
     | ArchiveSession
+    | PurgeSession
     | AttachFile
     | AttachFiles
 )

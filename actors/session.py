@@ -6,6 +6,7 @@ The state folds the session's own stream and, from its turns' streams, what late
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
@@ -19,6 +20,7 @@ from actors.commands import (
     CancelTurn,
     CreateSession,
     ForkSession,
+    PurgeSession,
     RenameSession,
     SelectRuntime,
     SubmitTurn,
@@ -28,6 +30,7 @@ from events.errors import ArchivedSession, BadInput, BadTask, NoSuchFile, NoSuch
 from events.files import FileAttached, FileDeleted, FileWritten
 from events.ids import SessionId, TurnId
 from events.session import (
+    PayloadsPurged,
     RuntimeSelected,
     SessionArchived,
     SessionCreated,
@@ -78,6 +81,7 @@ FOLDED_TYPES = frozenset(
     for cls in (
         SessionCreated,
         SessionForked,
+        PayloadsPurged,
         SessionRenamed,
         RuntimeSelected,
         SessionArchived,
@@ -210,6 +214,20 @@ def archive(state: SessionState, command: ArchiveSession) -> list[Fact]:
     return [SessionArchived(command.reason[:500])]
 
 
+def purge(state: SessionState, command: PurgeSession, forks: Sequence[SessionId]) -> list[Fact]:
+    """The purge is on record before it is done; what was appended since the last one is purged with it."""
+    if not state.created:
+        raise NoSuchSession(state.session_id)
+    if state.queue:
+        raise Refused(f"session {state.session_id} has a running turn; cancel it first")
+    if forks:
+        shown = ", ".join(forks[:5])
+        raise Refused(f"{len(forks)} forks share the history of {state.session_id}: {shown}; purge them first")
+    if not command.by.strip():
+        raise BadInput("a purge says who asks for it")
+    return [PayloadsPurged(state.seq, command.by[:200], command.reason[:500], state.seq)]
+
+
 def attach(state: SessionState, command: AttachFile | AttachFiles) -> list[Fact]:
     """One fact a file that is new or differs; a path that is a folder elsewhere (or the reverse) is refused."""
     require_open(state)
@@ -230,6 +248,9 @@ def evolve(state: SessionState, fact: Fact) -> None:
             state.title = title
         case SessionForked():
             _forked(state, fact)
+        case PayloadsPurged():
+            state.created, state.archived = True, True
+            state.title, state.files, state.past = "", {}, []
         case SessionRenamed(title):
             state.title = title
         case RuntimeSelected():

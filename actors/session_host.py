@@ -26,6 +26,7 @@ from actors.commands import (
     Command,
     CreateSession,
     ForkSession,
+    PurgeSession,
     RenameSession,
     SelectRuntime,
     StopAgent,
@@ -113,6 +114,8 @@ class SessionHost:
                 return await self._decide(live, lambda: decider.select_runtime(live.state, command))
             case ArchiveSession():
                 return await self._decide(live, lambda: decider.archive(live.state, command))
+            case PurgeSession():
+                return await self._purge(live, command)
             case AttachFile() | AttachFiles():
                 return await self._decide(live, lambda: decider.attach(live.state, command))
 
@@ -174,6 +177,15 @@ class SessionHost:
                     raise KeyReused(command.key)
                 case Conflict():
                     raise Refused(f"session {command.session_id} exists already")
+
+    async def _purge(self, live: LiveSession, command: PurgeSession) -> Accepted:
+        """Recorded first, then done: one that dies between the two is done by asking again."""
+        forks = await self._log.forks(live.state.session_id)
+        accepted = await self._decide(live, lambda: decider.purge(live.state, command, forks))
+        async with live.lock:
+            await self._log.purge(live.state.session_id, accepted.seq - 1)
+            self._live.pop(live.state.session_id, None)  # what it knows is gone
+        return accepted
 
     async def _submit(self, live: LiveSession, command: SubmitTurn) -> Accepted:
         task = await store_text(self._log.blobs, decider.checked_task(command.task))

@@ -49,9 +49,6 @@ class SessionAudit:
         self.blobs: dict[str, tuple[int, int]] = {}
         """Digest -> position and seq of the first event that names it, while its payload is there."""
         self._versions: dict[str, int] = {}
-        self._purged_until = 0
-        self._purged: tuple[int, int] = (0, 0)
-        """Seq and position of the newest event without its payload."""
 
     def check(self, record: Record) -> Flaw | None:
         """What is wrong with the next event, None if nothing is."""
@@ -71,7 +68,6 @@ class SessionAudit:
         counts.events += 1
         if not record.payload:
             counts.purged += 1
-            self._purged = (record.seq, record.position)
             return None
         try:
             fact = decode_fact(record.type, record.schema_version, record.payload)
@@ -81,19 +77,13 @@ class SessionAudit:
             counts.unknown += 1
         elif isinstance(fact, PayloadsPurged):
             counts.purges.append(fact)
-            self._purged_until = max(self._purged_until, fact.until_seq)
         for digest in references(record.payload):
             self.blobs.setdefault(digest, (record.position, record.seq))
         return None
 
     def finish(self, seq: int, hash: bytes, position: int = 0) -> Flaw | None:
         """What is wrong with the session as a whole: its head, or payloads that are gone without a word."""
-        if found := self.chain.ends_at(seq, hash, position):
-            return found
-        purged, at = self._purged
-        if purged > self._purged_until:
-            return Flaw(at, self.chain.session_id, purged, "payload", "its bytes, or a recorded purge", "nothing")
-        return None
+        return self.chain.ends_at(seq, hash, position)
 
     def missing(self, digest: str, found: str = "nothing") -> Flaw:
         """The flaw of a blob that is not there, or is not what its name says."""

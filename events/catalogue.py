@@ -19,8 +19,14 @@ class Unknown(msgspec.Struct, frozen=True):
     raw: msgspec.Raw
 
 
+class Purged(msgspec.Struct, frozen=True):
+    """A fact whose payload was purged: that it was, and of what type, is all that is left."""
+
+    type: str
+
+
 KnownFact = SessionFact | TurnFact | EffectFact | FileFact
-Fact = KnownFact | Unknown
+Fact = KnownFact | Unknown | Purged
 
 FACT_TYPES: dict[str, type] = {cls.__name__: cls for cls in get_args(KnownFact)}
 """Stored name -> class. A class is never renamed; a changed shape is a new class and an upcaster."""

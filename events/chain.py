@@ -25,7 +25,7 @@ from hashlib import sha256
 import msgspec
 
 from events.record import Record
-from events.session import SessionForked
+from events.session import PayloadsPurged, SessionForked
 
 GENESIS = bytes(32)
 
@@ -81,6 +81,8 @@ class SessionChain:
         """`purged`: payloads may be gone (no payload is empty), and whoever checks asks for the fact that says so."""
         self.session_id = session_id
         self._purged = purged
+        self._missing = (0, 0)
+        self._covered = 0
         self.seq = seq
         self.hash = hash
 
@@ -97,6 +99,10 @@ class SessionChain:
         digest = sha256(record.payload).digest()
         if digest != record.payload_digest and (record.payload or not self._purged):
             return flaw("payload digest", record.payload_digest.hex(), digest.hex())
+        if not record.payload:
+            self._missing = (record.seq, record.position)
+        elif record.type == PayloadsPurged.__name__:
+            self._covered = max(self._covered, _until(record.payload))
         expected = link(self.hash, record)
         if expected != record.hash:
             return flaw("hash", expected.hex(), record.hash.hex())
@@ -107,9 +113,19 @@ class SessionChain:
         """Whether this is the head that was kept elsewhere: a cut tail shows only here."""
         if self.seq != seq:
             return Flaw(position, self.session_id, self.seq, "head", f"seq {seq}", f"seq {self.seq}")
+        missing, at = self._missing
+        if missing > self._covered:
+            return Flaw(at, self.session_id, missing, "payload", "its bytes, or a recorded purge", "nothing")
         if self.hash != hash:
             return Flaw(position, self.session_id, self.seq, "head", hash.hex(), self.hash.hex())
         return None
+
+
+def _until(payload: bytes) -> int:
+    try:
+        return msgspec.json.decode(payload, type=PayloadsPurged).until_seq
+    except msgspec.MsgspecError:
+        return 0
 
 
 def begin(first: Record) -> SessionChain:
@@ -120,10 +136,10 @@ def begin(first: Record) -> SessionChain:
     if first.type == SessionForked.__name__ and first.payload:
         try:
             fact = msgspec.json.decode(first.payload, type=SessionForked)
-            return SessionChain(first.session_id, fact.origin_seq, bytes.fromhex(fact.origin_hash))
+            return SessionChain(first.session_id, fact.origin_seq, bytes.fromhex(fact.origin_hash), purged=True)
         except (msgspec.MsgspecError, ValueError):
             pass
-    return SessionChain(first.session_id)
+    return SessionChain(first.session_id, purged=True)
 
 
 class LogChain:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from events.catalogue import FACT_TYPES, SCHEMA_VERSION, Fact, KnownFact, Unknown
+from events.catalogue import FACT_TYPES, SCHEMA_VERSION, Fact, KnownFact, Purged, Unknown
 from events.errors import Damaged
 from events.record import Event, Record
 
@@ -23,7 +23,7 @@ _decoders: dict[str, msgspec.json.Decoder[KnownFact]] = {
 
 def type_name(fact: Fact) -> str:
     """The name a fact is stored under."""
-    return fact.type if isinstance(fact, Unknown) else type(fact).__name__
+    return fact.type if isinstance(fact, Unknown | Purged) else type(fact).__name__
 
 
 def schema_version(name: str) -> int:
@@ -32,11 +32,18 @@ def schema_version(name: str) -> int:
 
 def encode(fact: Fact) -> bytes:
     """The fact's JSON, deterministic: the same fact gives the same bytes in every version."""
+    if isinstance(fact, Purged):
+        raise Damaged(f"a {fact.type}", "a payload", "none: it was purged")
     return bytes(fact.raw) if isinstance(fact, Unknown) else _encode(fact)
 
 
 def decode_fact(name: str, version: int, payload: bytes) -> Fact:
-    """The fact in these bytes; an unknown name or newer schema gives `Unknown`. Errors: Damaged, if they do not fit."""
+    """The fact in these bytes; an unknown name or newer schema gives `Unknown`, no bytes give `Purged`.
+
+    Errors: Damaged, if they do not fit.
+    """
+    if not payload:  # no fact's JSON is empty
+        return Purged(name)
     decoder = _decoders.get(name)
     if decoder is None or version > schema_version(name):
         return Unknown(name, msgspec.Raw(payload))

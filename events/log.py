@@ -82,6 +82,14 @@ class KeyClash(msgspec.Struct, frozen=True):
 Verdict = Appended | Conflict | Duplicate | KeyClash
 
 
+class Purge(msgspec.Struct, frozen=True):
+    """What a purge removed."""
+
+    events: int
+    blobs: int
+    bytes: int
+
+
 class SessionHead(msgspec.Struct, frozen=True):
     """A session's newest event: its seq, position and chain hash."""
 
@@ -197,6 +205,18 @@ class EventLog(Protocol):
 
     async def origin(self, session_id: SessionId) -> SessionForked | None:
         """Where a session was forked from; None if it began by itself, or does not exist."""
+        ...
+
+    async def forks(self, session_id: SessionId) -> list[SessionId]:
+        """The sessions that were forked from it. Looks through the log."""
+        ...
+
+    async def purge(self, session_id: SessionId, until: int) -> Purge:
+        """Remove the payloads of a session's own events up to a seq, and the blobs nobody else names; repeatable.
+
+        The envelopes, digests and hashes stay, and so do PayloadsPurged and LeaseTaken. A PayloadsPurged that covers it
+        must have been appended: LogError otherwise. Looks through the log, and nobody appends meanwhile.
+        """
         ...
 
     async def read(self, after: int, limit: int = PAGE) -> list[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from hashlib import sha256
 
 from events.errors import NoSuchBlob
@@ -24,6 +24,11 @@ class MemoryBlobs:
         digest = sha256(content).hexdigest()
         self._kept.setdefault(digest, bytes(content))
         return BlobStat(digest, len(content))
+
+    def forget(self, digests: Iterable[str]) -> tuple[int, int]:
+        """Remove blobs; gives how many there were, and their bytes."""
+        gone = [self._kept.pop(digest) for digest in list(digests) if digest in self._kept]
+        return len(gone), sum(map(len, gone))
 
     async def redacted(self, text: str) -> str:
         return redacted_text(text, self._redact)

@@ -11,8 +11,10 @@ from uuid import uuid4
 
 import msgspec
 
+from events.audit import references
 from events.chain import GENESIS, Batch, batch_link, link
-from events.errors import LogUnavailable, NoSuchSeq
+from events.codec import decode
+from events.errors import LogError, LogUnavailable, NoSuchSeq
 from events.ids import AgentId, SessionId
 from events.leases import Leases
 from events.log import (
@@ -21,6 +23,7 @@ from events.log import (
     Append,
     Bell,
     Blobs,
+    Purge,
     SessionHead,
     StreamHead,
     Verdict,
@@ -42,7 +45,7 @@ from events.prepare import (
 )
 from events.record import Record
 from events.ringing import Rings
-from events.session import SessionForked
+from events.session import LeaseTaken, PayloadsPurged, SessionForked
 
 Numbers = tuple[int, int, int]
 
@@ -63,6 +66,10 @@ class _State(msgspec.Struct):
     sessions: dict[str, SessionHead]
     streams: dict[tuple[str, str], StreamHead]
     keys: dict[tuple[str, str], _Used]
+
+
+KEPT = frozenset({PayloadsPurged.__name__, LeaseTaken.__name__})
+"""What a purge leaves: what it was, and who owned the session."""
 
 
 class MemoryLog:
@@ -128,6 +135,28 @@ class MemoryLog:
         request = Append(session_id, agent, (fact,), 0, epoch, fact.origin_seq, key, key_digest)
         (verdict,) = await self.append([request])
         return verdict
+
+    async def forks(self, session_id: SessionId) -> list[SessionId]:
+        return [SessionId(name) for name, forked in self._origins.items() if forked.origin == session_id]
+
+    async def purge(self, session_id: SessionId, until: int) -> Purge:
+        own = self._by_session.get(session_id, [])
+        purges = [decode(record).fact for record in own if record.type == PayloadsPurged.__name__]
+        if not any(isinstance(fact, PayloadsPurged) and fact.until_seq >= until for fact in purges):
+            raise LogError("a purge is recorded before it is done")
+        kept = [record for record in self._records if record.session_id != session_id or record.seq > until]
+        named = {digest for record in own if record.seq <= until for digest in references(record.payload)}
+        gone = named - {digest for record in kept for digest in references(record.payload)}
+        blobs, size = self._blobs.forget(gone)
+        purged = [one for one in own if one.seq <= until and one.type not in KEPT and one.payload]
+        size += sum(len(record.payload) for record in purged)
+        positions = {record.position for record in purged}
+        for records in (self._records, own, *(s for (one, _), s in self._by_stream.items() if one == session_id)):
+            for index, record in enumerate(records):
+                if record.position in positions:
+                    records[index] = msgspec.structs.replace(record, payload=b"")
+        events = len(purged)
+        return Purge(events, blobs, size)
 
     async def origin(self, session_id: SessionId) -> SessionForked | None:
         return self._origins.get(session_id)

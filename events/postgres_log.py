@@ -13,7 +13,7 @@ from events.codec import decode
 from events.errors import LogError, LogTooNew, NoSuchSeq
 from events.ids import AgentId, SessionId
 from events.leases import Leases
-from events.log import PAGE, SESSION_LIMIT_EVENTS, Append, Bell, Blobs, SessionHead, StreamHead, Verdict
+from events.log import PAGE, SESSION_LIMIT_EVENTS, Append, Bell, Blobs, Purge, SessionHead, StreamHead, Verdict
 from events.migrations import APP, known, migrate
 from events.postgres_append import GroupCommit
 from events.postgres_bell import PostgresBell
@@ -159,6 +159,12 @@ class PostgresLog:
             SESSION_LIMIT_EVENTS,
         )
         return verdict(one, *numbers)
+
+    async def forks(self, session_id: SessionId) -> list[SessionId]:
+        return [SessionId(row[0]) for row in await self._connections.fetch("forks", session_id)]
+
+    async def purge(self, session_id: SessionId, until: int) -> Purge:
+        return Purge(*await self._connections.value("purge", session_id, until))
 
     async def origin(self, session_id: SessionId) -> SessionForked | None:
         known = self._origins.get(session_id)

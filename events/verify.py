@@ -49,14 +49,14 @@ async def verify_session(
 ) -> tuple[SessionChain, Flaw | None]:
     """How far one session holds, and the first thing wrong with it. `anchor` is a seq and hash kept elsewhere."""
     head = await log.session_head(session_id)
-    chain = SessionChain(session_id)
+    chain = SessionChain(session_id, purged=True)
     if (forked := await log.origin(session_id)) is not None:
         held = await log.read_session(forked.origin, forked.origin_seq - 1, forked.origin_seq)
         found = held[0].hash if held else b""
         if found.hex() != forked.origin_hash:
             what, wanted = f"origin {forked.origin}", forked.origin_hash
             return chain, Flaw(0, session_id, forked.origin_seq, what, wanted, found.hex() or "nothing")
-        chain = SessionChain(session_id, forked.origin_seq, found)
+        chain = SessionChain(session_id, forked.origin_seq, found, purged=True)
     while page := await log.read_session(session_id, chain.seq, head.seq if head else None):
         for record in page:
             if flaw := chain.check(record):

@@ -62,6 +62,13 @@ class ForkSession(Request, frozen=True, forbid_unknown_fields=True):
     labels: dict[str, str] = {}
 
 
+class PurgeSession(Request, frozen=True, forbid_unknown_fields=True):
+    """Remove what was said and made in a session. `by` says who asks."""
+
+    by: str
+    reason: str = ""
+
+
 class PatchSession(Request, frozen=True, forbid_unknown_fields=True):
     """Rename and select the runtime of later turns; None leaves as it is."""
 

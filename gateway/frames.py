@@ -24,6 +24,10 @@ class _TurnEnd(msgspec.Struct):
 _decode_end = msgspec.json.Decoder(_TurnEnd).decode
 
 
+PURGED = b'{"purged":true}'
+"""What stands for a payload that was purged."""
+
+
 def wire_event(record: Record) -> api.Event:
     """The event as clients see it; the stored payload is embedded as it is."""
     return api.Event(
@@ -32,7 +36,7 @@ def wire_event(record: Record) -> api.Event:
         record.agent_id,
         record.type,
         iso_time(record.recorded_at),
-        msgspec.Raw(record.payload),
+        msgspec.Raw(record.payload or PURGED),
         record.causation,
     )
 

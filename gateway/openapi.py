@@ -26,6 +26,7 @@ STREAMED = (api.Event, api.Heartbeat, api.Reset, api.Problem)
 EXAMPLES: dict[str, dict[str, Any]] = {
     "submitTurn": {"task": "Which service logged the most errors in logs/?", "attachments": ["logs/api.log"]},
     "createSession": {"title": "Outage of 3 May", "mode": "hybrid"},
+    "purgeSession": {"by": "ann@example.org", "reason": "asked for by the customer"},
     "forkSession": {"at": 42, "title": "What if"},
     "changeSession": {"title": "Outage of 3 May, second look"},
     "cancelTurn": {"reason": "wrong file"},

@@ -180,6 +180,15 @@ OPERATIONS: tuple[Operation, ...] = (
         (KEY,),
         (*SESSION_CODES, "no_such_seq", "key_reused"),
     ),
+    Operation(
+        "POST",
+        S + "/purge",
+        "purgeSession",
+        "Remove what was said and made in a session, for ever; envelopes, digests and hashes stay and go on proving.",
+        api.Done,
+        request=api.PurgeSession,
+        codes=(*SESSION_CODES, "refused"),
+    ),
     Operation("GET", S + "/head", "getHead", "Seq and hash of the newest event.", api.Head, codes=SESSION_CODES),
     Operation(
         "GET",

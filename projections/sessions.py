@@ -10,7 +10,14 @@ import msgspec
 from events.catalogue import Unknown
 from events.ids import AgentId, SessionId, TurnId
 from events.record import Event
-from events.session import SessionArchived, SessionCreated, SessionForked, SessionRenamed, TurnSubmitted
+from events.session import (
+    PayloadsPurged,
+    SessionArchived,
+    SessionCreated,
+    SessionForked,
+    SessionRenamed,
+    TurnSubmitted,
+)
 from events.turn import TurnCancelled, TurnCompleted, TurnFailed, TurnStarted
 from projections.projection import Projection
 from projections.totals import CHARGED, Totals, charge
@@ -38,6 +45,9 @@ class SessionRow(msgspec.Struct, omit_defaults=True):
     unknown: int = 0
     forked_from: str = ""
     forked_seq: int = 0
+
+
+PURGED_TITLE = "(purged)"
 
 
 def status(row: SessionRow) -> Status:
@@ -73,6 +83,9 @@ def _show(row: SessionRow, event: Event) -> None:
             row.created_at = event.recorded_at
             row.title, row.labels = title or row.title, dict(labels)
             row.running, row.queued, row.archived = None, [], False
+        case PayloadsPurged():
+            row.title, row.last_task, row.labels, row.archived = PURGED_TITLE, "", {}, True
+            row.running, row.queued = None, []
         case SessionRenamed(title):
             row.title = title
         case SessionArchived():
@@ -100,6 +113,7 @@ _SHOWN: frozenset[type] = frozenset(
     {
         SessionCreated,
         SessionForked,
+        PayloadsPurged,
         SessionRenamed,
         SessionArchived,
         TurnSubmitted,

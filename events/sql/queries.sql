@@ -177,3 +177,11 @@ select position, session_id, seq, agent_id, version, type, schema_version, recor
 from fleet.events
 where session_id = $1
   and position = (select h.first_position from fleet.heads h where h.session_id = $1 and h.agent_id = $1)
+
+-- name: purge
+-- Payloads and unshared blobs of a session go: events, blobs, bytes.
+select fleet.purge($1, $2)
+
+-- name: forks
+-- The sessions that share this one's history.
+select fleet.forks($1)

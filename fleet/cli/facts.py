@@ -58,6 +58,8 @@ def _say(fact: KnownFact) -> str:
     match fact:
         case session.SessionForked(origin, origin_seq):
             return f"from {origin} at seq {origin_seq:,}"
+        case session.PayloadsPurged(until_seq, by, reason):
+            return f"payloads up to seq {until_seq:,}, by {by}: {reason or 'no reason given'}"
         case session.LeaseTaken(owner, generation):
             return f"by {owner}, generation {generation}"
         case session.SessionCreated(title=title) | session.SessionRenamed(title=title):

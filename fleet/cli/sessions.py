@@ -51,6 +51,17 @@ def add_commands(parser: Parser) -> None:
     fork.add_argument("--title", metavar="TEXT", default="", help="the fork's title (default: the session's)")
     add_json(fork, "print one JSON object")
 
+    purge = parser.command(
+        "purge",
+        "remove what was said and made in a session, for ever",
+        run_purge,
+        "Texts and files go, unless another session has them too. That they were there stays, and is proved:\n"
+        "`fleet audit verify` says what was purged, when, by whom and why.",
+    )
+    purge.add_argument("session", metavar="SESSION", help="an id, or last")
+    purge.add_argument("--reason", metavar="TEXT", required=True, help="why; it is kept for ever")
+    purge.add_argument("--yes", action="store_true", help="do not ask")
+
 
 def run_sessions(args: argparse.Namespace) -> int:
     from fleet.cli.reading import sessions
@@ -68,6 +79,12 @@ def run_fork(args: argparse.Namespace) -> int:
     from fleet.cli.forking import fork
 
     return fork(args)
+
+
+def run_purge(args: argparse.Namespace) -> int:
+    from fleet.cli.purging import purge
+
+    return purge(args)
 
 
 def run_events(args: argparse.Namespace) -> int:

@@ -88,6 +88,9 @@ class Client:
     async def fork(self, session_id: str, body: api.ForkSession, key: str) -> api.SessionCreated:
         return await self._json("POST", _path(session_id, "fork"), api.SessionCreated, body=body, key=key)
 
+    async def purge(self, session_id: str, body: api.PurgeSession) -> api.Done:
+        return await self._json("POST", _path(session_id, "purge"), api.Done, body=body)
+
     async def submit(self, session_id: str, body: api.SubmitTurn, key: str) -> api.TurnAccepted:
         """Submit a task. The same key and body gives the first answer again, so a lost answer is asked for again."""
         return await self._json("POST", _path(session_id, "turns"), api.TurnAccepted, body=body, key=key)

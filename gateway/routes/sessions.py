@@ -118,6 +118,15 @@ async def fork(request: web.Request) -> web.Response:
     return answer(api.SessionCreated(command.session_id, accepted.seq), 200 if accepted.replayed else 201)
 
 
+@routes.post("/v1/sessions/{session}/purge")
+async def purge(request: web.Request) -> web.Response:
+    """Remove payloads and unshared blobs for ever. Refused while a turn runs or a fork exists."""
+    session_id = session_id_of(request)
+    body = await body_of(request, api.PurgeSession)
+    accepted = await gateway_of(request).commands.send(commands.PurgeSession(session_id, body.by, body.reason))
+    return answer(api.Done(session_id, accepted.seq))
+
+
 def check_labels(labels: dict[str, str]) -> None:
     """Errors: BadInput."""
     if len(labels) > LABELS_LIMIT or any(len(text) > LABEL_LIMIT_CHARS for one in labels.items() for text in one):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from events.catalogue import FACT_TYPES, Unknown
+from events.catalogue import FACT_TYPES, Purged, Unknown
 from events.codec import decode_fact, encode, schema_version
 from events.errors import Damaged
 
@@ -60,7 +60,7 @@ def test_decode_of_encode_is_the_fact(name: str) -> None:
     survives()
 
 
-@given(st.binary(max_size=50), st.integers(1, 9))
+@given(st.binary(min_size=1, max_size=50), st.integers(1, 9))
 def test_unknown_types_keep_their_bytes(raw: bytes, version: int) -> None:
     fact = decode_fact("NeverHeardOf", version, raw)
     assert fact == Unknown("NeverHeardOf", msgspec.Raw(raw))
@@ -70,7 +70,8 @@ def test_unknown_types_keep_their_bytes(raw: bytes, version: int) -> None:
 def test_a_newer_schema_is_unknown_and_a_wrong_shape_is_damage() -> None:
     name = "SessionRenamed"
     assert isinstance(decode_fact(name, schema_version(name) + 1, b'{"title": 1}'), Unknown)
-    for payload in (b"", b"{", b"{}", b'{"title":1}', b"[]"):
+    assert decode_fact(name, schema_version(name), b"") == Purged(name)
+    for payload in (b"{", b"{}", b'{"title":1}', b"[]"):
         with pytest.raises(Damaged, match="SessionRenamed"):
             decode_fact(name, schema_version(name), payload)
 

@@ -12,6 +12,7 @@ from events.check import LOG_CHECKS, Check
 from events.check_blobs import BLOB_CHECKS
 from events.check_forks import FORK_CHECKS
 from events.check_leases import LEASE_CHECKS
+from events.check_purge import PURGE_CHECKS
 from events.check_read_models import ROW_CHECKS, SNAPSHOT_CHECKS
 from events.memory_blobs import MemoryBlobs
 from events.memory_log import MemoryLog
@@ -24,7 +25,7 @@ def named(check: Callable[..., Any]) -> str:
     return check.__name__.removeprefix("check_")
 
 
-@pytest.mark.parametrize("check", [*LOG_CHECKS, *LEASE_CHECKS, *FORK_CHECKS], ids=named)
+@pytest.mark.parametrize("check", [*LOG_CHECKS, *LEASE_CHECKS, *FORK_CHECKS, *PURGE_CHECKS], ids=named)
 async def test_memory_log(check: Check) -> None:
     logs: list[MemoryLog] = []
 
@@ -36,7 +37,7 @@ async def test_memory_log(check: Check) -> None:
     await check(open_log)
 
 
-@pytest.mark.parametrize("check", [*LOG_CHECKS, *LEASE_CHECKS, *FORK_CHECKS], ids=named)
+@pytest.mark.parametrize("check", [*LOG_CHECKS, *LEASE_CHECKS, *FORK_CHECKS, *PURGE_CHECKS], ids=named)
 async def test_postgres_log(check: Check, any_database_url: str) -> None:
     @asynccontextmanager
     async def open_log(**limits: int) -> AsyncIterator[VerifiableLog]:

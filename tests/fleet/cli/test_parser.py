@@ -15,7 +15,7 @@ from fleet.cli.parser import build_parser, version
 ROOT = Path(__file__).parents[3]
 HEAVY = {"aiohttp", "asyncio", "ray", "dspy", "asyncpg", "litellm", "mlflow", "msgspec", "urwid", "pathspec", "tarfile"}
 COMMANDS = [
-    *("ask", "up", "down", "status", "doctor", "config", "sessions", "show", "events", "fork", "files", "get"),
+    *("ask", "up", "down", "status", "doctor", "config", "sessions", "show", "events", "fork", "purge", "files", "get"),
     *("cancel", "stop", "audit", "replay", "completion"),
 ]
 
