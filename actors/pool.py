@@ -133,10 +133,7 @@ class SessionActor:
 
 
 class RayTurns(Turns):
-    """The turn pool as a session actor sees it: a turn goes to the least loaded worker that has ever been ready.
-
-    Until one has, turns wait for the first, which is started before the others.
-    """
+    """The turn pool as a session actor sees it: a turn goes to the least loaded worker that is ready, or waits."""
 
     def __init__(self, names: list[str], namespace: str) -> None:
         self._names = names
@@ -159,9 +156,18 @@ class RayTurns(Turns):
                 asked = self._asked[name] = asyncio.ensure_future(_answer(self._handle(name).ready.remote()))
         return asked is not None and asked.done() and asked.exception() is None
 
+    async def _least_loaded(self) -> str:
+        """A worker that is ready, waited for: a call to one that is dead and cannot come back would wait for ever."""
+        while True:
+            if ready := [name for name in self._names if self._ready(name)]:
+                return min(ready, key=lambda name: self._load[name])
+            if asked := [call for call in self._asked.values() if not call.done()]:
+                await asyncio.wait(asked, timeout=RETRY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(RETRY_SECONDS)
+
     async def run(self, turn: RunTurn) -> None:
-        ready = [name for name in self._names if self._ready(name)] or self._names[:1]
-        name = self._where.get(turn.turn_id) or min(ready, key=lambda name: self._load[name])
+        name = self._where.get(turn.turn_id) or await self._least_loaded()
         self._where[turn.turn_id] = name
         self._load[name] += 1
         try:
@@ -176,10 +182,13 @@ class RayTurns(Turns):
             self._where.pop(turn.turn_id, None)
 
     async def stop(self, turn_id: TurnId, reason: str) -> None:
+        async def there(name: str) -> None:
+            with contextlib.suppress(RayActorError, ValueError, TimeoutError):
+                async with asyncio.timeout(PROBE_SECONDS):  # one that is dead for good never answers
+                    await self._handle(name).stop.remote(turn_id, reason)
+
         names = [self._where[turn_id]] if turn_id in self._where else self._names
-        for name in names:
-            with contextlib.suppress(RayActorError, ValueError):
-                await self._handle(name).stop.remote(turn_id, reason)
+        await asyncio.gather(*map(there, names))
 
     async def running(self, turn_id: TurnId) -> bool:
         async def here(name: str) -> bool:

@@ -40,6 +40,8 @@ BENCHMARKS = (
     Benchmark("rebuild", ("--events", "1500", "10000"), ("--events", "1500", "10000", "100000")),
     Benchmark("history", ("--turns", "1000", "10000", "--runs", "10")),
     Benchmark("upload", ("--gb", "0.25"), ("--gb", "1")),
+    Benchmark("audit", ("--events", "50000")),
+    Benchmark("crashes"),
 )
 
 
