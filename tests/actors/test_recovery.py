@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from actors.clock import SystemClock
 from actors.ports import CellOutcome, Effects, Message, ModelReply, ModelRequest, OnDelta, TurnAnswer, TurnInputs
 from actors.sandboxes.contract import SandboxProvider
+from actors.sandboxes.scripted import ScriptedProvider
 from actors.sandboxes.unconfined import UnconfinedProvider
 from actors.turn_run import RunTurn, TurnParts, TurnRun
 from events.catalogue import Fact
@@ -287,4 +289,42 @@ async def test_a_call_lost_twice_fails_instead_of_being_paid_a_third_time(record
     assert type(facts[-1]).__name__ == "TurnFailed"
     assert "died 2 times" in facts[-1].message  # type: ignore[union-attr]
     assert isinstance(facts[0], TurnStarted)
+    await provider.close()
+
+
+class Waiting(PaidModel):
+    """Never answers."""
+
+    async def complete(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+        self.asked[request.messages[-1].content] += 1
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def was_asked(self) -> bool:
+        return bool(self.asked)
+
+
+async def test_a_sandbox_that_outlived_its_process_is_used_again_as_it_is() -> None:
+    """Nothing is run again in it: its variables are there."""
+
+    def remembering(inputs: TurnInputs, effects: Effects) -> TurnAnswer:
+        effects.cell("kept = 40")
+        effects.model(ask("then"), "other")
+        return TurnAnswer(effects.cell("print(kept + 2)").output, "rlm")
+
+    log, provider, waiting = await new_log(), ScriptedProvider(), Waiting()
+    with ThreadPoolExecutor(8) as threads:
+        first = msgspec.structs.replace(parts(log, waiting, provider, threads), program=remembering)
+        dead = TurnRun(first, order(1, resume=False))
+        task = asyncio.ensure_future(dead.run())
+        await until(waiting.was_asked)
+        second = msgspec.structs.replace(parts(log, PaidModel(), provider, threads), program=remembering)
+        await TurnRun(second, order(2, resume=True)).run()
+        facts = await facts_of(log)
+        dead.stop("its threads must end")
+        await asyncio.wait({task})
+    assert answer_of(facts) == "42\n"
+    assert [ran.code for ran in provider.cells] == ["kept = 40", "print(kept + 2)"]
+    assert sum(isinstance(fact, SandboxProvisioned) for fact in facts) == 1
+    assert not [fact for fact in facts if isinstance(fact, SandboxLost)]
     await provider.close()
