@@ -65,6 +65,8 @@ async def _agents(client: Client, name: str, body: str) -> list[Found]:
     others: list[str] = []
     matches: list[Found] = []
     async for session in all_sessions(client):
+        if session.forked_from and latest < _ms(session.created_at):
+            continue  # it has the turn from its origin, whose it is
         if _ms(session.created_at) - CLOCK_SLACK_MS <= latest and earliest <= _ms(session.updated_at) + CLOCK_SLACK_MS:
             matches += await _agents_of(client, session.session_id, name)
         else:

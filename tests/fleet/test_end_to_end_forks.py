@@ -22,6 +22,8 @@ async def test_a_fork_inside_a_turn_goes_on_with_the_files_of_that_moment(live: 
     assert made["seq"] == at + 1
     fork = made["session_id"]
     assert [line.split()[-1] for line in (await live.run("files", fork)).out.splitlines()] == ["a.txt"]
+    shown = await live.run("show", turn.turn_id)
+    assert shown.out.startswith(turn.session), "the turn is the origin's"
     again = await live.turn(task_of("print(open('a.txt').read())"), fork, model="scripted/x", mode="rlm")
     assert again.kind == "TurnCompleted"
     assert again.printed() == "one\n"
