@@ -126,11 +126,6 @@ class SessionActor:
         assert self._host is not None
         await self._host.recover(SessionId(session_id))
 
-    async def release(self) -> None:
-        """Leave the sessions to whoever takes them next; this process takes none any more."""
-        if self._host is not None:
-            await self._host.close()
-
 
 class RayTurns(Turns):
     """The turn pool as a session actor sees it: a turn goes to the least loaded worker that is ready, or waits."""
