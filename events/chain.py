@@ -109,13 +109,19 @@ class SessionChain:
         self.seq, self.hash = record.seq, record.hash
         return None
 
+    def unexplained(self) -> Flaw | None:
+        """A payload that is gone, and no purge so far says so."""
+        missing, at = self._missing
+        if missing <= self._covered:
+            return None
+        return Flaw(at, self.session_id, missing, "payload", "its bytes, or a recorded purge", "nothing")
+
     def ends_at(self, seq: int, hash: bytes, position: int) -> Flaw | None:
         """Whether this is the head that was kept elsewhere: a cut tail shows only here."""
         if self.seq != seq:
             return Flaw(position, self.session_id, self.seq, "head", f"seq {seq}", f"seq {self.seq}")
-        missing, at = self._missing
-        if missing > self._covered:
-            return Flaw(at, self.session_id, missing, "payload", "its bytes, or a recorded purge", "nothing")
+        if flaw := self.unexplained():
+            return flaw
         if self.hash != hash:
             return Flaw(position, self.session_id, self.seq, "head", hash.hex(), self.hash.hex())
         return None
@@ -183,3 +189,7 @@ class LogChain:
             return flaw("hash", expected.hex(), batch.hash.hex())
         self.position, self.hash = batch.last, batch.hash
         return None
+
+    def finish(self) -> Flaw | None:
+        """What is wrong with what was checked as a whole: payloads that are gone without a word."""
+        return next((flaw for chain in self.sessions.values() if (flaw := chain.unexplained())), None)

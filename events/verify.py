@@ -41,7 +41,7 @@ async def verify_log(log: VerifiableLog, anchor: tuple[int, bytes] | None = None
         return chain, Flaw(left.position, "", 0, "end of the log's chain", "no event", left.type)
     if anchor and anchor[0] > chain.position:
         return chain, Flaw(chain.position, "", 0, "anchored position", str(anchor[0]), str(chain.position))
-    return chain, await _heads(log, chain)
+    return chain, chain.finish() or await _heads(log, chain)
 
 
 async def verify_session(

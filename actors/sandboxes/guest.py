@@ -79,12 +79,20 @@ def limit_digits(count: int) -> None:
         sys.set_int_max_str_digits(count)
 
 
+TREE_TRIES = 9
 TREES = _thread.allocate_lock()
 """CPython 3.11 counts the depth of trees in one place for all threads; several interpreters may share a process."""
 
 
 def compiled(code: str, filename: str) -> list[Any]:
     """The code compiled: its statements, and its last expression apart if it ends in one."""
+    for _ in range(TREE_TRIES):
+        with contextlib.suppress(SystemError):  # another thread, out of our reach, built a tree at the same time
+            return _compiled(code, filename)
+    return _compiled(code, filename)
+
+
+def _compiled(code: str, filename: str) -> list[Any]:
     with TREES:
         tree: Any = compile(code, filename, "exec", 0x400, True)  # PyCF_ONLY_AST
         last = tree.body.pop().value if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
@@ -265,7 +273,8 @@ def describe(raised: BaseException) -> bytes:
             first = next((n for n, f in enumerate(part.stack) if f.filename.startswith("<cell ")), 0)
             own = [f for f in part.stack[first:] if f.filename != DRIVER_FILE]
             part.stack = traceback.StackSummary.from_list(own)
-        text = "".join(exception.format())
+        with TREES:  # Python marks the place in each line, for which it parses the line
+            text = "".join(exception.format())
     except BaseException as error:  # a hostile __str__, no memory left: the code's exception is still the answer
         text = f"{type(raised).__name__} (its traceback cannot be shown: {type(error).__name__})"
     try:

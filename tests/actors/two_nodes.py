@@ -7,6 +7,7 @@ joins one Ray cluster only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
@@ -19,6 +20,7 @@ from actors.commands import CreateSession, SubmitTurn
 from actors.pool import CONCURRENCY, Pools, RayCommands, TurnActor, WorkerConfig
 from actors.session_host import RuntimeDefaults
 from actors.wire import encode
+from events.errors import StackError
 from events.ids import SessionId
 from events.postgres_log import PostgresLog
 from events.turn import TurnCompleted, TurnFailed, TurnResumed
@@ -28,8 +30,17 @@ NAMESPACE = "two-nodes"
 SESSION = SessionId("ses_00000000000000000001")
 
 
+async def watch(commands: RayCommands) -> None:
+    """What a gateway does: the session's owner may have been on that node, too."""
+    while True:
+        await asyncio.sleep(1)
+        with contextlib.suppress(StackError):
+            await commands.owners()
+            await commands.recover(SESSION)
+
+
 async def scenario(url: str, folder: str, cluster: Any, other: Any) -> dict[str, object]:
-    defaults = RuntimeDefaults("direct", "patient/3", "patient/3")
+    defaults = RuntimeDefaults("direct", "patient/6", "patient/6")
     config = WorkerConfig(url, folder, defaults=defaults, turn_actors=2, warm_sandboxes=0)
     away = ray.remote(TurnActor).options(
         name="turns-0",
@@ -49,10 +60,12 @@ async def scenario(url: str, folder: str, cluster: Any, other: Any) -> dict[str,
     await commands.send(CreateSession(SESSION))
     await commands.send(SubmitTurn(SESSION, "t"))
     await wait_for(log, SESSION, "ModelCallStarted")
-    await pools.complete()
     killed = time.time()
     cluster.remove_node(other, allow_graceful=False)
+    await pools._make(TurnActor, "turns-1")
+    watching = asyncio.create_task(watch(commands))
     await wait_for(log, SESSION, "TurnCompleted", "TurnFailed")
+    watching.cancel()
     events = await events_of(log, SESSION)
     await log.close()
     resumed = [event for event in events if isinstance(event.fact, TurnResumed)]
